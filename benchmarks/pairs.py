@@ -1,0 +1,73 @@
+"""Fair comparison on a noisy machine: two things run by turns, and the ratios of the pairs are what counts."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+__all__ = ["Comparison", "Ratio", "alternate", "print_table"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How long the first took over the second: the median of the pairs and their quartiles."""
+
+    median: float
+    q1: float
+    q3: float
+
+    @classmethod
+    def of(cls, first: Sequence[float], second: Sequence[float]) -> Ratio:
+        q1, median, q3 = quantiles([a / b for a, b in zip(first, second, strict=True)], n=4, method="inclusive")
+        return cls(median, q1, q3)
+
+    @property
+    def inverse(self) -> Ratio:
+        """The speed of the first as a share of the second's."""
+        return Ratio(1 / self.median, 1 / self.q3, 1 / self.q1)
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.q1:.3f} - {self.q3:.3f})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    wall: Ratio
+    cpu: Ratio
+    rounds: int
+
+
+def alternate(a: Callable[[], object], b: Callable[[], object], rounds: int = 15) -> Comparison:
+    """Time `a` over `b` in pairs, the order turned in every second pair, after one round that is not counted."""
+    times: dict[Callable[[], object], list[tuple[float, float]]] = {a: [], b: []}
+    a()
+    b()
+    gc.collect()
+    gc.disable()
+    try:
+        for pair in range(rounds):
+            for run in (a, b) if pair % 2 == 0 else (b, a):
+                times[run].append(_time(run))
+    finally:
+        gc.enable()
+    wall, cpu = (Ratio.of([t[i] for t in times[a]], [t[i] for t in times[b]]) for i in (0, 1))
+    return Comparison(wall, cpu, rounds)
+
+
+def _time(run: Callable[[], object]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = run()
+    spent = time.perf_counter() - wall, time.process_time() - cpu
+    del result  # giving memory back is not part of either
+    return spent
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    table = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print(title)
+    for row in table:
+        print("  " + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

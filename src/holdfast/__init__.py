@@ -1,0 +1,93 @@
+"""Holdfast keeps streaming pipelines recoverable: verified, incremental checkpoints in any object store.
+
+Names are imported when they are first used, so that `import holdfast` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from holdfast._version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.checkpointer import Checkpointer
+    from holdfast.codec import CheckpointState
+    from holdfast.decide.fingerprint import Fingerprint, fingerprint
+    from holdfast.decide.retention import KeepPolicy
+    from holdfast.draft import Description, PartitionState
+    from holdfast.errors import HoldfastError
+    from holdfast.handles import Checkpoint, Repository, StoredPipeline
+    from holdfast.handles import open_url as open  # noqa: A004 - holdfast.open, as one opens a file
+    from holdfast.layout import Slot
+    from holdfast.manager import CheckpointManager
+    from holdfast.manifest import ConnectorOffset, Manifest
+    from holdfast.recovery import Demands
+    from holdfast.repository.uploads import Limits
+    from holdfast.settle import LoopSink
+    from holdfast.states import Cell, Checkpointable
+    from holdfast.store import RetryPolicy
+
+_WHERE = {
+    "Cell": "states",
+    "Checkpoint": "handles",
+    "CheckpointManager": "manager",
+    "CheckpointState": "codec",
+    "Checkpointable": "states",
+    "Checkpointer": "checkpointer",
+    "ConnectorOffset": "manifest",
+    "Demands": "recovery",
+    "Description": "draft",
+    "Fingerprint": "decide.fingerprint",
+    "HoldfastError": "errors",
+    "KeepPolicy": "decide.retention",
+    "Limits": "repository.uploads",
+    "LoopSink": "settle",
+    "Manifest": "manifest",
+    "PartitionState": "draft",
+    "Repository": "handles",
+    "RetryPolicy": "store",
+    "Slot": "layout",
+    "StoredPipeline": "handles",
+    "fingerprint": "decide.fingerprint",
+    "open": "handles",
+}
+
+__all__ = [
+    "Cell",
+    "Checkpoint",
+    "CheckpointManager",
+    "CheckpointState",
+    "Checkpointable",
+    "Checkpointer",
+    "ConnectorOffset",
+    "Demands",
+    "Description",
+    "Fingerprint",
+    "HoldfastError",
+    "KeepPolicy",
+    "Limits",
+    "LoopSink",
+    "Manifest",
+    "PartitionState",
+    "Repository",
+    "RetryPolicy",
+    "Slot",
+    "StoredPipeline",
+    "__version__",
+    "fingerprint",
+    "open",
+]
+
+
+def __getattr__(name: str) -> object:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(import_module(f"holdfast.{where}"), "open_url" if name == "open" else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,3 @@
+"""How the objects of each library are taken apart and made again; see `holdfast.codec.reduced`."""
+
+__all__: list[str] = []

@@ -1,0 +1,212 @@
+"""Copying a pipeline to another repository: only what is missing, every byte checked, in an order that can be cut off.
+
+Identity, claims, bases, bytes, ledger, manifests, then names, outcomes and decisions. A manifest comes after all that
+it names, so whatever has arrived is restorable. Until it is activated, the copy belongs to its copier alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.errors import Damage, DamagedArtifact, Diverged, FormatTooNew, MissingRecords, ObjectMissing
+from holdfast.gc import named_objects
+from holdfast.layout import Slot
+from holdfast.manifest import Artifact, Manifest
+from holdfast.records import Claim, unseal
+from holdfast.repository.artifacts import stream_artifact
+from holdfast.repository.pipeline import Generations, PipelineRecords
+
+__all__ = ["Copied", "Uncopied", "copy_pipeline"]
+
+Progress = Callable[[str, int, int], None]
+
+CONCURRENCY = 4
+
+
+class Uncopied(NamedTuple):
+    """A checkpoint that could not be copied because it is damaged at the source."""
+
+    slot: Slot
+    why: str
+
+
+@dataclass
+class Copied:
+    """What a copy moved. `removed` are checkpoints that the source had forgotten since the last copy."""
+
+    pipeline: str
+    checkpoints: int = 0
+    objects: int = 0
+    bytes: int = 0
+    removed: list[Slot] = field(default_factory=list)
+    damaged: list[Uncopied] = field(default_factory=list)
+
+
+def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Progress | None = None) -> Copied:
+    """Bring the target up to the source. Killed at any instant, it can be run again to the same end.
+
+    Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names.
+    """
+    copied = Copied(source.name)
+    source.identity()
+    _same(source, target, source.keys.identity)
+    known = _generations(source, target)
+    _bytes_and_manifests(source, target, known, copied, progress or (lambda _what, _done, _total: None))
+    for prefix in (source.keys.savepoints, source.keys.all_settled):
+        _records(source, target, prefix)
+    _decisions(source, target, copied)
+    hint = source.hint()
+    if hint is not None:
+        target.put_hint(Slot(hint.generation, hint.slot))
+    return copied
+
+
+def _same(source: PipelineRecords, target: PipelineRecords, key: str) -> None:
+    """Create a record at the target with the source's own bytes; other bytes there mean that the two have diverged."""
+    if not target.store.create(key, source.store.get(key)):
+        raise Diverged(key)
+
+
+def _generations(source: PipelineRecords, target: PipelineRecords) -> Generations:
+    """Claims, then bases, ascending; only generations whose base was seen have manifests that are copied."""
+    known, there = source.generations(), target.generations()
+    for generation in sorted(there.claims - known.claims):
+        raise Diverged(target.keys.claim(generation))
+    for generation in sorted(known.claims):
+        if generation in there.claims:
+            _refuse_other_claim(source, target, generation)
+        else:
+            _same(source, target, source.keys.claim(generation))
+    for generation in sorted(known.bases.keys() - there.bases.keys()):
+        _same(source, target, source.keys.base(generation))
+    for generation in sorted(there.bases.keys()):
+        if there.bases[generation] != known.bases.get(generation):
+            raise Diverged(target.keys.base(generation))
+    return known
+
+
+def _refuse_other_claim(source: PipelineRecords, target: PipelineRecords, generation: int) -> None:
+    key = source.keys.claim(generation)
+    mine, theirs = source.read(key, Claim), unseal(key, target.store.get(key), Claim)
+    if mine != theirs:
+        raise Diverged(key)
+
+
+def _bytes_and_manifests(
+    source: PipelineRecords, target: PipelineRecords, known: Generations, copied: Copied, progress: Progress
+) -> None:
+    there = {info.key: info.size for info in target.store.list(target.keys.prefix)}
+    done = 0
+    with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="holdfast-copy") as pool:
+        for generation in sorted(known.bases):
+            held, void = source.slots(generation)
+            forgotten = source.forgotten(Slot(generation, 0))
+            wanted = [slot for slot in sorted(held) if source.keys.manifest(slot) not in there]
+            for slot in wanted:
+                if slot not in void and slot not in forgotten:
+                    _checkpoint(source, target, slot, there, copied, pool)
+                elif slot in void:
+                    _same(source, target, source.keys.manifest(slot))
+                done += 1
+                progress(f"generation {generation}", done, len(wanted))
+            _records(source, target, f"{source.keys.ledger}{generation:010d}/")
+
+
+def _checkpoint(
+    source: PipelineRecords,
+    target: PipelineRecords,
+    slot: Slot,
+    there: dict[str, int],
+    copied: Copied,
+    pool: ThreadPoolExecutor,
+) -> None:
+    try:
+        manifest = source.manifest(slot)
+        missing = [p for p, size in manifest.objects.items() if there.get(source.keys.prefix + p) != size]
+        jobs = [pool.submit(_object, source, target, manifest, path, there) for path in sorted(missing)]
+        failures = [error for job in jobs if (error := job.exception()) is not None]
+        if failures:
+            raise failures[0]
+        _prove_inline(source, manifest)
+    except (Damage, FormatTooNew, ObjectMissing) as error:
+        # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
+        if not source.is_forgotten(slot):
+            copied.damaged.append(Uncopied(slot, str(error)))
+        return
+    for path in missing:
+        there[source.keys.prefix + path] = manifest.objects[path]
+    _same(source, target, source.keys.manifest(slot))
+    copied.checkpoints += 1
+    copied.objects += len(missing)
+    copied.bytes += sum(manifest.objects[path] for path in missing)
+
+
+def _object(
+    source: PipelineRecords, target: PipelineRecords, manifest: Manifest, path: str, there: dict[str, int]
+) -> None:
+    """Copy one object; it arrives only if every artifact that this manifest finds in it verifies."""
+    key, members = source.keys.prefix + path, [a for _, a in manifest.artifacts() if a.path == path]
+    if key in there:
+        # Objects are written whole: one of another size is damage at the target, which is the copier's to mend.
+        target.drop(key)
+    whole = [a for a in members if a.offset is None]
+    if whole:
+        target.store.write(key, stream_artifact(source.store, source.keys, whole[0]))
+        return
+    try:
+        data = source.store.get(key)
+    except ObjectMissing as error:
+        raise DamagedArtifact(path, "the object is gone") from error
+    if len(data) != manifest.objects[path]:
+        raise DamagedArtifact(path, f"it has {len(data)} bytes where {manifest.objects[path]} were written")
+    _prove_members(path, data, members)
+    if not target.store.create(key, data):
+        raise Diverged(key)
+
+
+def _prove_members(path: str, data: bytes, members: list[Artifact]) -> None:
+    view = memoryview(data)
+    for artifact in members:
+        at = artifact.offset or 0
+        if hashlib.sha256(view[at : at + artifact.size_bytes]).hexdigest() != artifact.sha256:
+            raise DamagedArtifact(f"{path} at {at}", "its bytes do not match its digest")
+
+
+def _prove_inline(source: PipelineRecords, manifest: Manifest) -> None:
+    errors = [finding for finding in manifest.validate() if finding.severity == "error"]
+    if errors:
+        raise MissingRecords(source.keys.manifest(manifest.at), str(errors[0]))
+
+
+def _records(source: PipelineRecords, target: PipelineRecords, prefix: str) -> None:
+    there = {info.key for info in target.store.list(prefix)}
+    for info in source.store.list(prefix):
+        if info.key not in there and source.parse(info.key) is not None:
+            try:
+                _same(source, target, info.key)
+            except ObjectMissing:
+                continue
+
+
+def _decisions(source: PipelineRecords, target: PipelineRecords, copied: Copied) -> None:
+    """What the source has forgotten is forgotten here too; the handshake with names took place there."""
+    there = target.forgotten()
+    for slot in sorted(source.forgotten() - there):
+        _same(source, target, source.keys.decision(slot))
+    held = {slot for generation in _held_generations(target) for slot in target.slots(generation)[0]}
+    gone = sorted(held & target.forgotten())
+    if not gone:
+        return
+    named = named_objects(target, but=gone)
+    loose = {path for slot in gone for path in target.decision(slot).objects} - named
+    target.drop(*(target.keys.manifest(slot) for slot in gone))
+    target.drop(*(target.keys.prefix + path for path in sorted(loose)))
+    copied.removed = gone
+
+
+def _held_generations(records: PipelineRecords) -> Iterator[int]:
+    return (int(name) for name in records.store.folders(records.keys.checkpoints) if name.isdigit())

@@ -1,0 +1,515 @@
+"""Every error that Holdfast raises, each with fields, a stable code and a hint.
+
+HoldfastError                      exit 1
+├── StoreError
+│   ├── StoreUnavailable           HF-1001  transient failures outlasted the retry budget
+│   ├── AccessDenied               HF-1002
+│   ├── PlaceMissing               HF-1003  no such bucket, container or folder
+│   ├── StoreFailure               HF-1004  a permanent failure with no better name
+│   ├── OutcomeUnknown             HF-1005  a create may or may not have landed
+│   └── ForkedProcess              HF-1006  the store was in use when this process was forked
+├── SinkFailed                     HF-1101
+├── BackgroundFailed               HF-1102
+├── LibraryMissing                 HF-1103  a state needs a library that is not installed here
+├── Damage                         exit 3
+│   ├── DamagedRecord              HF-2001
+│   ├── DamagedArtifact            HF-2002
+│   ├── BrokenChain                HF-2003
+│   ├── NothingRestorable          HF-2004
+│   ├── MissingRecords             HF-2005  absent is not empty
+│   └── DamagedState               HF-2006  a binary record cut short or flipped
+├── NotFound                       exit 4
+│   ├── ObjectMissing              HF-3001
+│   ├── RepositoryMissing          HF-3002
+│   ├── PipelineMissing            HF-3003
+│   └── CheckpointMissing          HF-3004
+├── LostRace                       exit 5
+│   ├── Fenced                     HF-4001
+│   ├── BeingForgotten             HF-4002
+│   ├── NameTaken                  HF-4003
+│   ├── Diverged                   HF-4004
+│   └── NoAnswer                   HF-4005
+├── Refused                        exit 6
+│   ├── UnsafeStore                HF-5001
+│   ├── StillNeeded                HF-5002
+│   ├── FingerprintMismatch        HF-5003
+│   ├── FormatTooNew               HF-5004
+│   ├── NotActivated               HF-5005
+│   ├── Unsettled                  HF-5006
+│   ├── SinksAhead                 HF-5007
+│   ├── PlaceNotEmpty              HF-5008
+│   └── InvalidManifest            HF-5009
+└── BadInput                       exit 2
+    ├── BadName                    HF-6001
+    ├── BadURL                     HF-6002
+    ├── BadReference               HF-6003
+    ├── BadValue                   HF-6004
+    └── NotCheckpointable          HF-6005
+        └── NotMutable             HF-6006  it can be saved, but only in a Cell
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "BackgroundFailed",
+    "BadInput",
+    "BadName",
+    "BadReference",
+    "BadURL",
+    "BadValue",
+    "BeingForgotten",
+    "BrokenChain",
+    "CheckpointMissing",
+    "Damage",
+    "DamagedArtifact",
+    "DamagedRecord",
+    "DamagedState",
+    "Diverged",
+    "Fenced",
+    "FingerprintMismatch",
+    "ForkedProcess",
+    "FormatTooNew",
+    "HoldfastError",
+    "InvalidManifest",
+    "LibraryMissing",
+    "LostRace",
+    "MissingRecords",
+    "NameTaken",
+    "NoAnswer",
+    "NotActivated",
+    "NotCheckpointable",
+    "NotFound",
+    "NotMutable",
+    "NothingRestorable",
+    "ObjectMissing",
+    "OutcomeUnknown",
+    "PipelineMissing",
+    "PlaceMissing",
+    "PlaceNotEmpty",
+    "Refused",
+    "RepositoryMissing",
+    "SinkFailed",
+    "SinksAhead",
+    "StillNeeded",
+    "StoreError",
+    "StoreFailure",
+    "StoreUnavailable",
+    "UnsafeStore",
+    "Unsettled",
+]
+
+
+@dataclass(eq=False)
+class HoldfastError(Exception):
+    """What all of them share: `message` and `hint` are filled from the fields, `code` never changes."""
+
+    code: ClassVar[str] = "HF-0000"
+    exit_code: ClassVar[int] = 1
+    template: ClassVar[str] = "Holdfast failed"
+    advice: ClassVar[str] = ""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def message(self) -> str:
+        return self.template.format(**self.fields)
+
+    @property
+    def hint(self) -> str:
+        return self.advice.format(**self.fields)
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions made with keywords have empty args; without this they can't cross a process boundary.
+        return type(self), tuple(self.fields.values())
+
+
+class StoreError(HoldfastError):
+    """The object store did not do what was asked."""
+
+
+@dataclass(eq=False)
+class StoreUnavailable(StoreError):
+    url: str
+    action: str
+    seconds: float
+    why: str
+    code = "HF-1001"
+    template = "{url}: {action} kept failing for {seconds:.0f} s: {why}"
+    advice = "Look whether the store can be reached; the same command can be run again, nothing is half-written."
+
+
+@dataclass(eq=False)
+class AccessDenied(StoreError):
+    url: str
+    action: str
+    why: str
+    code = "HF-1002"
+    template = "{url}: {action} was denied: {why}"
+    advice = "Check the credentials and that they may read, write, list and delete here."
+
+
+@dataclass(eq=False)
+class PlaceMissing(StoreError):
+    url: str
+    why: str
+    code = "HF-1003"
+    template = "{url}: there is no such place: {why}"
+    advice = "Create the bucket or container first, or correct the name."
+
+
+@dataclass(eq=False)
+class StoreFailure(StoreError):
+    url: str
+    action: str
+    why: str
+    code = "HF-1004"
+    template = "{url}: {action} failed: {why}"
+    advice = "Trying again will not help; the message above is the store's own."
+
+
+@dataclass(eq=False)
+class OutcomeUnknown(StoreError):
+    url: str
+    key: str
+    why: str
+    code = "HF-1005"
+    template = "{url}: whether {key} was written is not known: {why}"
+    advice = "It may still land. The next attempt settles it before anything else; nothing needs to be done by hand."
+
+
+@dataclass(eq=False)
+class ForkedProcess(StoreError):
+    url: str
+    code = "HF-1006"
+    template = "{url}: the store was used before this process was forked, and would hang in it"
+    advice = "Start workers with the 'spawn' or 'forkserver' method, or open the repository only in the child."
+
+
+@dataclass(eq=False)
+class SinkFailed(HoldfastError):
+    sink: str
+    checkpoint: str
+    why: str
+    code = "HF-1101"
+    template = "sink {sink!r} failed to commit {checkpoint}: {why}"
+    advice = "The decision to commit stands; it is driven again on the next call and on recovery."
+
+
+@dataclass(eq=False)
+class BackgroundFailed(HoldfastError):
+    stream: str
+    why: str
+    code = "HF-1102"
+    template = "a background checkpoint of {stream!r} failed: {why}"
+    advice = "The stream itself is unharmed; the next checkpoint covers what this one would have."
+
+
+@dataclass(eq=False)
+class LibraryMissing(HoldfastError):
+    library: str
+    what: str
+    why: str
+    code = "HF-1103"
+    template = "{what} needs {library}, which can't be used here: {why}"
+    advice = "Install it (`pip install {library}`) and try again; the state itself is whole."
+
+
+class Damage(HoldfastError):
+    """Something durable is missing or is not what was written."""
+
+    exit_code = 3
+
+
+@dataclass(eq=False)
+class DamagedRecord(Damage):
+    key: str
+    why: str
+    code = "HF-2001"
+    template = "{key} is damaged: {why}"
+    advice = "Run `holdfast check --repair`: it rebuilds what can be rebuilt and sets the rest aside."
+
+
+@dataclass(eq=False)
+class DamagedArtifact(Damage):
+    path: str
+    why: str
+    code = "HF-2002"
+    template = "{path}: {why}"
+    advice = "Recovery falls back to an older checkpoint; `holdfast check --read-data` lists what else is hit."
+
+
+@dataclass(eq=False)
+class BrokenChain(Damage):
+    operator: str
+    partition: int
+    why: str
+    code = "HF-2003"
+    template = "the chain of operator {operator!r}, partition {partition}, is broken: {why}"
+    advice = "Take an older checkpoint, or save a snapshot of this partition before its next delta."
+
+
+@dataclass(eq=False)
+class NothingRestorable(Damage):
+    pipeline: str
+    tried: Sequence[str]
+    code = "HF-2004"
+    template = "pipeline {pipeline!r} has no restorable checkpoint left; tried {tried}"
+    advice = "This is never read as a fresh start. Look at `holdfast check`, or restore an abandoned one by its id."
+
+
+@dataclass(eq=False)
+class MissingRecords(Damage):
+    place: str
+    why: str
+    code = "HF-2005"
+    template = "{place}: records are missing: {why}"
+    advice = "Absent is not empty: nothing was started afresh. Restore the missing objects, or see `holdfast check`."
+
+
+@dataclass(eq=False)
+class DamagedState(Damage):
+    why: str
+    code = "HF-2006"
+    template = "the binary state record is damaged: {why}"
+    advice = "Take an older checkpoint."
+
+
+class NotFound(HoldfastError):
+    """What was asked for is not there, and nothing says that it should be."""
+
+    exit_code = 4
+
+
+@dataclass(eq=False)
+class ObjectMissing(NotFound):
+    url: str
+    key: str
+    code = "HF-3001"
+    template = "{url}: there is no object {key!r}"
+
+
+@dataclass(eq=False)
+class RepositoryMissing(NotFound):
+    url: str
+    code = "HF-3002"
+    template = "{url} is not a Holdfast repository"
+    advice = "Make one with `holdfast init`, or check the address."
+
+
+@dataclass(eq=False)
+class PipelineMissing(NotFound):
+    pipeline: str
+    known: Sequence[str]
+    code = "HF-3003"
+    template = "there is no pipeline {pipeline!r}; known: {known}"
+    advice = "`holdfast list` shows the pipelines of the repository."
+
+
+@dataclass(eq=False)
+class CheckpointMissing(NotFound):
+    reference: str
+    why: str
+    code = "HF-3004"
+    template = "no checkpoint {reference!r}: {why}"
+    advice = "`holdfast list PIPELINE` shows what there is."
+
+
+class LostRace(HoldfastError):
+    """Somebody else was there first; nothing is broken."""
+
+    exit_code = 5
+
+
+@dataclass(eq=False)
+class Fenced(LostRace):
+    pipeline: str
+    generation: int
+    by: str
+    code = "HF-4001"
+    template = "generation {generation} of {pipeline!r} is stale: {by}"
+    advice = "Another run has taken the pipeline over. Stop this one, or claim anew and recover from where it stands."
+
+
+@dataclass(eq=False)
+class BeingForgotten(LostRace):
+    checkpoint: str
+    code = "HF-4002"
+    template = "{checkpoint} is being pruned, or a prune of it was interrupted"
+    advice = "Choose another checkpoint; `holdfast prune` finishes an interrupted one."
+
+
+@dataclass(eq=False)
+class NameTaken(LostRace):
+    name: str
+    checkpoint: str
+    code = "HF-4003"
+    template = "the name {name!r} is taken by {checkpoint}"
+    advice = "Choose another name, or remove the old one with `holdfast savepoint PIPELINE@NAME --remove`."
+
+
+@dataclass(eq=False)
+class Diverged(LostRace):
+    key: str
+    code = "HF-4004"
+    template = "source and destination have diverged at {key}"
+    advice = "The destination was activated or written by someone else; copy to another place."
+
+
+@dataclass(eq=False)
+class NoAnswer(LostRace):
+    pipeline: str
+    seconds: float
+    code = "HF-4005"
+    template = "nothing that runs {pipeline!r} answered within {seconds:.0f} s"
+    advice = "Is it running? A request is answered with the next checkpoint; wait longer with --timeout."
+
+
+class Refused(HoldfastError):
+    """It could be done, but something would be lost by it."""
+
+    exit_code = 6
+
+
+@dataclass(eq=False)
+class UnsafeStore(Refused):
+    url: str
+    why: str
+    code = "HF-5001"
+    template = "{url} can't hold a repository: {why}"
+    advice = "Holdfast needs create-if-absent (If-None-Match: *) that holds under a race. Use another server."
+
+
+@dataclass(eq=False)
+class StillNeeded(Refused):
+    checkpoint: str
+    by: Sequence[str]
+    code = "HF-5002"
+    template = "{checkpoint} is still needed: {by}"
+    advice = "Remove what needs it first: a savepoint, a pin, or wait until newer checkpoints stand on their own."
+
+
+@dataclass(eq=False)
+class FingerprintMismatch(Refused):
+    checkpoint: str
+    differences: Sequence[str]
+    code = "HF-5003"
+    template = "{checkpoint} was taken by a different pipeline: {differences}"
+    advice = "If the change is meant and the state still fits, say so: allow_changed=True, or --allow-changed."
+
+
+@dataclass(eq=False)
+class FormatTooNew(Refused):
+    what: str
+    version: str
+    code = "HF-5004"
+    template = "{what} has format {version}, which is newer than this Holdfast reads"
+    advice = "Upgrade Holdfast on this machine."
+
+
+@dataclass(eq=False)
+class NotActivated(Refused):
+    pipeline: str
+    code = "HF-5005"
+    template = "pipeline {pipeline!r} is a copy here; only its copier may change it"
+    advice = "Work on the original, or take the copy over by running the pipeline on it (it then claims a generation)."
+
+
+@dataclass(eq=False)
+class Unsettled(Refused):
+    checkpoint: str
+    sinks: Sequence[str]
+    code = "HF-5006"
+    template = "the sinks of {checkpoint} are not all committed: {sinks}"
+    advice = "Settle them first: recover() with a callback for each sink, or settle() on the running checkpointer."
+
+
+@dataclass(eq=False)
+class SinksAhead(Refused):
+    checkpoint: str
+    sinks: Sequence[str]
+    code = "HF-5007"
+    template = "falling back over {checkpoint} would leave its sinks ahead of the state: {sinks}"
+    advice = "Give each sink a roll_back, or accept duplicates with accept_duplicates=True."
+
+
+@dataclass(eq=False)
+class PlaceNotEmpty(Refused):
+    place: str
+    code = "HF-5008"
+    template = "{place} is not empty"
+    advice = "Restore writes only into a new or empty place."
+
+
+@dataclass(eq=False)
+class InvalidManifest(Refused):
+    checkpoint: str
+    findings: Sequence[str]
+    code = "HF-5009"
+    template = "the manifest of {checkpoint} does not hold together: {findings}"
+    advice = "Take another checkpoint; `holdfast show` prints all findings."
+
+
+class BadInput(HoldfastError):
+    """The caller's words are off; nothing was done."""
+
+    exit_code = 2
+
+
+@dataclass(eq=False)
+class BadName(BadInput):
+    what: str
+    name: str
+    code = "HF-6001"
+    template = "{name!r} is no name for a {what}"
+    advice = "Letters, digits, dot, dash and underscore; 1 to 200 of them; no leading dot."
+
+
+@dataclass(eq=False)
+class BadURL(BadInput):
+    url: str
+    why: str
+    code = "HF-6002"
+    template = "{url}: {why}"
+    advice = "A path, or file://, memory://, s3://, gs://, az://."
+
+
+@dataclass(eq=False)
+class BadReference(BadInput):
+    reference: str
+    why: str
+    code = "HF-6003"
+    template = "{reference!r} names no checkpoint: {why}"
+    advice = "PIPELINE, PIPELINE@SAVEPOINT, PIPELINE@ID-PREFIX, PIPELINE@epoch:N, PIPELINE@slot:G-N or PIPELINE@time:…"
+
+
+@dataclass(eq=False)
+class BadValue(BadInput):
+    what: str
+    why: str
+    code = "HF-6004"
+    template = "{what}: {why}"
+
+
+@dataclass(eq=False)
+class NotCheckpointable(BadInput):
+    kind: str
+    code = "HF-6005"
+    template = "a {kind} can't be checkpointed"
+    advice = "Give it checkpoint() -> bytes and restore(bytes), or build it from the ready types."
+
+
+@dataclass(eq=False)
+class NotMutable(NotCheckpointable):
+    code = "HF-6006"
+    template = "a bare {kind} can't be restored in place"
+    advice = "Wrap it: register Cell(value), and read and set its .value."

@@ -1,0 +1,271 @@
+"""Clean-up: what retention drops is forgotten, deleted, and its bytes with it, without taking what anybody needs.
+
+The order is the protocol: intents, then the look for names, pins and the newest base, then decisions, then a listing of
+all manifests, then the deletes. A name or pin made meanwhile either is seen by the look or sees the intent. An intent
+stays until the last byte is gone, so that the next prune finds and finishes what a killed one left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from holdfast.decide.retention import Candidate, KeepPolicy, Verdict, retain
+from holdfast.decide.timeline import World, abandoned, current, timeline
+from holdfast.errors import BeingForgotten, CheckpointMissing, NotActivated, ObjectMissing, StillNeeded
+from holdfast.ids import new_token
+from holdfast.layout import Slot
+from holdfast.records import Base, Decision, Intent
+from holdfast.repository.pipeline import PipelineRecords
+
+__all__ = ["PrunePlan", "Removed", "Swept", "delete_checkpoint", "named_objects", "needs", "plan_prune", "sweep"]
+
+Progress = Callable[[str, int], None]
+"""Called with what is being done and how many were done."""
+
+
+@dataclass
+class Removed:
+    """What a prune took away, and what it left because somebody came to need it meanwhile."""
+
+    checkpoints: list[Slot] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+    spared: dict[Slot, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Swept:
+    """Objects that no manifest named, of generations that were superseded."""
+
+    objects: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """What a prune would keep and drop, each with its reasons; `apply` does exactly this.
+
+    `interrupted` are checkpoints whose prune was begun and not finished: it is finished now, unless they are needed.
+    `leftovers` are manifests that landed at forgotten slots and count for nothing.
+    """
+
+    records: PipelineRecords
+    verdicts: Sequence[Verdict]
+    interrupted: Sequence[Slot] = ()
+    leftovers: Sequence[Slot] = ()
+
+    @property
+    def drops(self) -> list[Slot]:
+        return [v.candidate.slot for v in self.verdicts if not v.keep]
+
+    def apply(self, progress: Progress | None = None) -> Removed:
+        """Carry the plan out. Killed at any instant, the next prune finishes it."""
+        doomed = sorted({*self.drops, *self.interrupted, *self.leftovers})
+        return _forget(self.records, doomed, progress or (lambda _what, _n: None))
+
+
+def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
+    """Decide what to keep: a pure function of the records, read here. Raises Damage if a manifest can't be read.
+
+    With nothing on the timeline nothing is dropped: what is abandoned may then be all that is left.
+    """
+    _refuse_copy(records)
+    world = records.world()
+    standing, leftovers = timeline(world), sorted(set(world.slots) & set(world.forgotten))
+    if not standing:
+        policy = KeepPolicy()
+    heads = _heads(records, [*abandoned(world), *standing])
+    savepoints, pins = _holders(records, world)
+    base = _newest_base(world.bases)
+
+    def candidate(slot: Slot, on_timeline: bool) -> Candidate:
+        held = (tuple(savepoints.get(slot, ())), tuple(pins.get(slot, ())))
+        return Candidate(slot, heads[slot], on_timeline, *held, base_of_newest=slot == base)
+
+    candidates = [candidate(slot, False) for slot in abandoned(world)] + [candidate(slot, True) for slot in standing]
+    protected = {verdict.candidate.slot for verdict in retain(candidates, KeepPolicy(last=2)) if verdict.keep}
+    interrupted = sorted(slot for slot in records.intents() if slot not in protected)
+    return PrunePlan(records, retain(candidates, policy), interrupted, leftovers)
+
+
+def delete_checkpoint(records: PipelineRecords, slot: Slot, progress: Progress | None = None) -> Removed:
+    """Forget one checkpoint and say what went. Raises StillNeeded, with the reasons, if anything needs it."""
+    _refuse_copy(records)
+    world = records.world()
+    if slot not in world.counted():
+        raise CheckpointMissing(f"{records.name}@{slot}", "the slot holds no checkpoint")
+    if slot in timeline(world)[-2:]:
+        raise StillNeeded(f"{records.name}@{slot}", ["it is one of the last two checkpoints"])
+    if needed := needs(records, world.bases).get(slot):
+        raise StillNeeded(f"{records.name}@{slot}", needed)
+    removed = _forget(records, [slot], progress or (lambda _what, _n: None))
+    if slot in removed.spared:
+        raise BeingForgotten(f"{records.name}@{slot}")
+    return removed
+
+
+def sweep(records: PipelineRecords, *, dry_run: bool = False) -> Swept:
+    """Remove bytes that nothing names, only of generations that a higher one with a base has superseded.
+
+    No clock and no grace period: an upload under way belongs to the newest generation, or to one that is stale and can
+    never count. Raises Damage if a manifest can't be read: what it names is then not known.
+    """
+    _refuse_copy(records)
+    # The bytes are listed first: what is uploaded after this is not looked at.
+    known = records.generations()
+    newest = current(World(known.claims, known.bases))
+    if newest is None:
+        return Swept()
+    data = [
+        (key, size)
+        for key, name, size in records.listed(records.keys.data, "data")
+        if _is_below(name.generation, newest)
+    ]
+    named = named_objects(records)
+    prefix = records.keys.prefix
+    loose = [(key, size) for key, size in data if key.removeprefix(prefix).removesuffix(".index") not in named]
+    if not dry_run:
+        records.drop(*(key for key, _ in loose))
+    return Swept([key.removeprefix(prefix) for key, _ in loose], sum(size for _, size in loose))
+
+
+def named_objects(records: PipelineRecords, but: Iterable[Slot] = ()) -> set[str]:
+    """The paths that manifests name, all but those of some slots; generations are read in ascending order.
+
+    A checkpoint's bytes can move on to a newer one, and the older be pruned, while this runs: what is named is never
+    lost between the two because the older is looked at first, and because passes are made until one brings nothing new.
+    """
+    left_out, named = set(but), set[str]()
+    read: set[Slot] = set()
+    changed = True
+    while changed:
+        changed = False
+        for slot in _ascending(records):
+            if slot in read or slot in left_out:
+                continue
+            changed = True
+            try:
+                named.update(records.manifest(slot).objects)
+            except ObjectMissing:
+                # Pruned, or void: if its bytes live on, the manifest that took them over is seen in the next pass.
+                read.add(slot)
+                continue
+            read.add(slot)
+    return named
+
+
+def _ascending(records: PipelineRecords) -> Iterable[Slot]:
+    top = -1
+    while True:
+        higher = [int(g) for g in records.store.folders(records.keys.checkpoints) if g.isdigit() and int(g) > top]
+        if not higher:
+            return
+        for generation in sorted(higher):
+            held, void = records.slots(generation)
+            yield from sorted(held - void)
+            top = generation
+
+
+def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> Removed:
+    removed = Removed()
+    if not doomed:
+        return removed
+    intents = _intend(records, doomed, progress)
+    decided = _decide(records, intents, removed, progress)
+    objects = {slot: records.decision(slot).objects for slot in decided}
+    named = named_objects(records, but=decided)
+    progress("deleting checkpoints", len(decided))
+    records.drop(*(records.keys.manifest(slot) for slot in decided))
+    loose = sorted({path for paths in objects.values() for path in paths} - named)
+    progress("deleting objects", len(loose))
+    records.drop(*(records.keys.prefix + path for path in loose))
+    standing = records.intents()
+    records.drop(*(key for slot in decided for key in standing.get(slot, ())))
+    removed.checkpoints = list(decided)
+    removed.objects = loose
+    return removed
+
+
+def _intend(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> dict[Slot, str]:
+    intents: dict[Slot, str] = {}
+    for slot in doomed:
+        intent = Intent(token=new_token(), generation=slot.generation, slot=slot.number)
+        intents[slot] = records.keys.intent(slot, intent.token)
+        records.create(intents[slot], intent)
+    progress("marking checkpoints", len(intents))
+    return intents
+
+
+def _decide(records: PipelineRecords, intents: dict[Slot, str], removed: Removed, progress: Progress) -> list[Slot]:
+    """After the intents stand: look who needs what, take back the intents of those, decide on the rest."""
+    needed = needs(records, records.generations().bases)
+    decided: list[Slot] = []
+    for slot, intent in intents.items():
+        if records.is_forgotten(slot):
+            decided.append(slot)
+        elif slot in needed:
+            removed.spared[slot] = needed[slot]
+            records.drop(intent)
+        elif _decision(records, slot):
+            decided.append(slot)
+        else:
+            records.drop(intent)
+    progress("deciding", len(decided))
+    return decided
+
+
+def _decision(records: PipelineRecords, slot: Slot) -> bool:
+    try:
+        objects = sorted(records.manifest(slot).objects)
+    except ObjectMissing:
+        return False
+    decision = Decision(token=new_token(), generation=slot.generation, slot=slot.number, objects=objects)
+    # Losing the create is winning: another prune decided the same, with the same bytes.
+    records.create(records.keys.decision(slot), decision)
+    return True
+
+
+def needs(records: PipelineRecords, bases: Mapping[int, Base]) -> dict[Slot, list[str]]:
+    """What somebody needs, and who: names, pins, and where the newest generation began."""
+    found: dict[Slot, list[str]] = {}
+    for name, savepoint in records.savepoints().items():
+        found.setdefault(savepoint.at, []).append(f"savepoint {name}")
+    for pin in records.pins(bases):
+        found.setdefault(pin.at, []).append(f"pin: {pin.why}")
+    base = _newest_base(bases)
+    if base is not None:
+        found.setdefault(base, []).append("the newest generation began from it")
+    return found
+
+
+def _newest_base(bases: Mapping[int, Base]) -> Slot | None:
+    begun = max((g for g, base in bases.items() if not base.void), default=None)
+    return None if begun is None else bases[begun].slot
+
+
+def _holders(records: PipelineRecords, world: World) -> tuple[dict[Slot, list[str]], dict[Slot, list[str]]]:
+    savepoints: dict[Slot, list[str]] = {}
+    pins: dict[Slot, list[str]] = {}
+    for name, savepoint in records.savepoints().items():
+        savepoints.setdefault(savepoint.at, []).append(name)
+    for pin in records.pins(world.bases):
+        pins.setdefault(pin.at, []).append(pin.why)
+    return savepoints, pins
+
+
+def _heads(records: PipelineRecords, slots: Iterable[Slot]) -> dict[Slot, int]:
+    """When each checkpoint was taken; read by a few threads, since a long history has many."""
+    slots = list(slots)
+    with ThreadPoolExecutor(8, thread_name_prefix="holdfast-heads") as pool:
+        return dict(zip(slots, (head.timestamp_ms for head in pool.map(records.head, slots)), strict=True))
+
+
+def _refuse_copy(records: PipelineRecords) -> None:
+    records.identity()
+    if not records.newest_is_local(records.generations()):
+        raise NotActivated(records.name)
+
+
+def _is_below(generation: int | None, newest: int) -> bool:
+    return generation is not None and generation < newest

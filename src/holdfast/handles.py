@@ -1,0 +1,350 @@
+"""The repository as a user holds it: `open` gives a Repository, that gives pipelines, those give checkpoints.
+
+Every verb of the command line is one call here. Reading is lazy, and what was read once is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from holdfast.check import Checked, check, verify_integrity
+from holdfast.checkpointer import Checkpointer
+from holdfast.copying import Copied, copy_pipeline
+from holdfast.decide.references import Reference, parse_reference
+from holdfast.decide.retention import KeepPolicy
+from holdfast.decide.timeline import World, abandoned, timeline
+from holdfast.decide.usage import Usage, usage
+from holdfast.errors import BadReference, CheckpointMissing, NameTaken, NoAnswer, ObjectMissing, PipelineMissing
+from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_prune, sweep
+from holdfast.layout import Slot
+from holdfast.manifest import Artifact, ConnectorOffset, Head, Manifest, SinkStatus
+from holdfast.names import ask, name_checkpoint, pin_checkpoint, remove_name, remove_pins
+from holdfast.records import Answer, Base, Claim, Pin, Savepoint
+from holdfast.recovery import Demands
+from holdfast.repair import repair
+from holdfast.repository.artifacts import load_artifact
+from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.root import RepositoryRecords, init_repository, open_repository
+from holdfast.repository.uploads import Limits
+from holdfast.restore import Progress, Restored, restore_to_files
+from holdfast.settle import LoopSink
+from holdfast.store import RetryPolicy, Store
+
+__all__ = ["Checkpoint", "GenerationInfo", "Repository", "StoredPipeline", "open_url"]
+
+
+def open_url(
+    url: str | Store,
+    *,
+    create: bool = False,
+    options: Mapping[str, str] | None = None,
+    retry: RetryPolicy | None = None,
+) -> Repository:
+    """Open a repository; with `create`, make it (and prove the store) if it is not there.
+
+    `options` are the store's own, such as credentials; they win over the URL and the environment.
+    """
+    opened = init_repository if create else open_repository
+    return Repository(opened(url, options, retry))
+
+
+class Repository:
+    """A root in an object store that holds pipelines."""
+
+    def __init__(self, records: RepositoryRecords) -> None:
+        self._records = records
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Repository {self.url}>"
+
+    @property
+    def url(self) -> str:
+        return self._records.store.url
+
+    @property
+    def id(self) -> str:
+        return self._records.id
+
+    @property
+    def store(self) -> Store:
+        return self._records.store
+
+    def pipelines(self) -> list[StoredPipeline]:
+        """All pipelines, by name."""
+        return [self.pipeline(name) for name in self._records.pipelines()]
+
+    def pipeline(self, name: str) -> StoredPipeline:
+        """One pipeline; it need not be there yet."""
+        return StoredPipeline(self._records.pipeline(name), self)
+
+    def find(self, reference: str) -> Checkpoint:
+        """The checkpoint that a reference such as `orders@before-upgrade` means."""
+        parsed = parse_reference(reference)
+        pipeline = self.pipeline(parsed.pipeline)
+        pipeline.require()
+        return pipeline.resolve(parsed)
+
+    def copy_to(self, other: Repository, pipeline: str, progress: Progress | None = None) -> Copied:
+        """Copy a pipeline into another repository: only what is missing, every byte verified."""
+        source = self.pipeline(pipeline)
+        source.require()
+        return copy_pipeline(source.records, other.pipeline(pipeline).records, progress)
+
+
+class GenerationInfo:
+    """One generation as people ask for it: who claimed it, what for, and where it began."""
+
+    def __init__(self, claim: Claim, base: Base | None) -> None:
+        self.claim = claim
+        self.base = base
+
+    @property
+    def number(self) -> int:
+        return self.claim.generation
+
+    @property
+    def began(self) -> str:
+        """`at G-N`, `fresh`, `void`, or `not yet`."""
+        if self.base is None:
+            return "not yet"
+        if self.base.void:
+            return "void"
+        return f"at {self.base.slot}" if self.base.slot else "fresh"
+
+    def __repr__(self) -> str:
+        return f"<generation {self.number}, {self.claim.why}, began {self.began}>"
+
+
+class StoredPipeline:
+    """The checkpoints of one pipeline in a repository."""
+
+    def __init__(self, records: PipelineRecords, repository: Repository) -> None:
+        self.records = records
+        self.repository = repository
+
+    def __repr__(self) -> str:
+        return f"<holdfast pipeline {self.name!r} in {self.repository.url}>"
+
+    @property
+    def name(self) -> str:
+        return self.records.name
+
+    def exists(self) -> bool:
+        return self.records.exists()
+
+    def require(self) -> None:
+        """Raise PipelineMissing, with the names that there are, if there is no such pipeline."""
+        if not self.exists():
+            raise PipelineMissing(self.name, [p.name for p in self.repository.pipelines()])
+
+    # ---- finding ----
+
+    def world(self) -> World:
+        """All records that say what counts, as they stand now."""
+        return self.records.world()
+
+    def checkpoints(self, *, with_abandoned: bool = False) -> list[Checkpoint]:
+        """The checkpoints that count, oldest first; abandoned ones, if asked for, come before them."""
+        world = self.world()
+        off = [Checkpoint(self, slot, counts=False) for slot in abandoned(world)] if with_abandoned else []
+        return off + [Checkpoint(self, slot) for slot in timeline(world)]
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint that counts, in a constant number of requests; None if there is none."""
+        newest = self.records.locate().newest
+        return None if newest is None else Checkpoint(self, newest)
+
+    def __getitem__(self, word: str) -> Checkpoint:
+        """`pipeline["before-upgrade"]`, `pipeline["epoch:42"]`, `pipeline["0193a…"]`."""
+        return self.resolve(parse_reference(f"{self.name}@{word}"))
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        return iter(self.checkpoints())
+
+    def resolve(self, reference: Reference) -> Checkpoint:
+        """The checkpoint that a reference means; abandoned ones only by savepoint, id or slot."""
+        if reference.kind == "now":
+            raise BadReference(str(reference), "@now asks a running pipeline for a savepoint and is no checkpoint yet")
+        if reference.kind == "latest":
+            newest = self.latest()
+            if newest is None:
+                raise CheckpointMissing(str(reference), "the pipeline has no checkpoint yet")
+            return newest
+        if reference.kind == "word":
+            return self._by_word(reference)
+        if reference.kind == "slot":
+            found = [c for c in self.checkpoints(with_abandoned=True) if c.slot == reference.slot]
+        elif reference.kind == "epoch":
+            found = [c for c in self.checkpoints() if c.epoch == reference.epoch]
+        else:
+            # The order of the timeline decides, not the clock: the newest one that is not later than asked.
+            found = [c for c in self.checkpoints() if c.head.timestamp_ms <= reference.time_ms]
+        if not found:
+            raise CheckpointMissing(str(reference), "none of the checkpoints that count fits")
+        return found[-1]
+
+    def _by_word(self, reference: Reference) -> Checkpoint:
+        named = self.savepoints().get(reference.word)
+        every = self.checkpoints(with_abandoned=True)
+        if named is not None:
+            found = [c for c in every if c.slot == named.at]
+            if not found:
+                raise CheckpointMissing(str(reference), f"the savepoint names {named.at}, which is gone")
+            return found[0]
+        found = [c for c in every if len(reference.word) >= 4 and c.id.startswith(reference.word)]
+        if len(found) > 1:
+            raise BadReference(str(reference), f"{len(found)} ids begin so: {', '.join(c.id for c in found[:4])}")
+        if not found:
+            raise CheckpointMissing(str(reference), "no savepoint has this name and no id begins with it")
+        return found[0]
+
+    def generations(self) -> list[GenerationInfo]:
+        """All claims on the pipeline, oldest first."""
+        known = self.records.generations()
+        return [GenerationInfo(self.records.claim(g), known.bases.get(g)) for g in sorted(known.claims)]
+
+    def savepoints(self) -> dict[str, Savepoint]:
+        return self.records.savepoints()
+
+    def pins(self) -> list[Pin]:
+        return self.records.pins(self.records.generations().bases)
+
+    # ---- running ----
+
+    def recover(
+        self,
+        why: str = "start",
+        demands: Demands | None = None,
+        sinks: Mapping[str, LoopSink] | None = None,
+        limits: Limits | None = None,
+        *,
+        activate: bool = False,
+    ) -> Checkpointer:
+        """Take the pipeline over at its newest whole checkpoint and give the checkpointer to go on with."""
+        return Checkpointer.recover(self.records, why, demands, sinks, limits, activate=activate)
+
+    def request_savepoint(self, name: str, timeout: float = 60.0) -> Checkpoint:
+        """Ask whoever runs the pipeline for a savepoint and wait for it. Raises NoAnswer if nobody answers in time."""
+        request = ask(self.records, name)
+        key = self.records.keys.answer(request.token)
+        deadline = time.monotonic() + timeout
+        pause = 0.02
+        try:
+            while True:
+                try:
+                    reply = self.records.read(key, Answer)
+                    break
+                except ObjectMissing:
+                    if time.monotonic() > deadline:
+                        raise NoAnswer(self.name, timeout) from None
+                time.sleep(pause)
+                pause = min(1.0, pause * 1.5)
+        finally:
+            self.records.drop(self.records.keys.request(request.token), key)
+        if reply.refused is not None or reply.generation is None or reply.slot is None:
+            raise NameTaken(name, reply.refused or "nothing")
+        return Checkpoint(self, Slot(reply.generation, reply.slot))
+
+    # ---- looking after ----
+
+    def prune(self, policy: KeepPolicy, *, dry_run: bool = True) -> PrunePlan:
+        """Plan what to drop; carried out at once unless `dry_run`. The plan says what and why, and has `apply()`."""
+        plan = plan_prune(self.records, policy)
+        if not dry_run:
+            plan.apply()
+        return plan
+
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """Remove bytes that no checkpoint names, of generations that are over."""
+        return sweep(self.records, dry_run=dry_run)
+
+    def check(self, *, read_percent: float = 0, mend: bool = False, progress: Progress | None = None) -> Checked:
+        """Look at every record, and at a share of the data; with `mend`, repair what can be repaired."""
+        report = check(self.records, read_percent=read_percent, progress=progress)
+        return repair(self.records.unread(), report) if mend else report
+
+    def usage(self) -> Usage:
+        """Total, shared and exclusive bytes, per checkpoint."""
+        world = self.world()
+        manifests = [self.records.manifest(slot) for slot in sorted(world.counted())]
+        stored = {key: size for key, _, size in self.records.listed(self.records.keys.prefix, "data")}
+        prefix = self.records.keys.prefix
+        return usage(manifests, {key.removeprefix(prefix): size for key, size in stored.items()})
+
+    def forget(self, slot: Slot) -> Removed:
+        """Delete one checkpoint and say what went; refuses what anybody needs."""
+        return delete_checkpoint(self.records, slot)
+
+    def remove_savepoint(self, name: str) -> Savepoint:
+        return remove_name(self.records, name)
+
+
+class Checkpoint:
+    """One checkpoint: its summary and manifest are read when they are first asked for."""
+
+    def __init__(self, pipeline: StoredPipeline, slot: Slot, *, counts: bool = True) -> None:
+        self.pipeline = pipeline
+        self.slot = slot
+        self.counts = counts
+
+    def __repr__(self) -> str:
+        return f"<checkpoint {self.pipeline.name}@{self.slot}, epoch {self.epoch}>"
+
+    @property
+    def head(self) -> Head:
+        return self.pipeline.records.head(self.slot)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.pipeline.records.manifest(self.slot)
+
+    @property
+    def id(self) -> str:
+        return self.head.checkpoint_id
+
+    @property
+    def epoch(self) -> int:
+        return self.head.epoch
+
+    @property
+    def bytes(self) -> int:
+        return self.head.bytes_new + self.head.bytes_shared
+
+    @property
+    def sources(self) -> dict[str, ConnectorOffset]:
+        return self.manifest.source_offsets
+
+    @property
+    def operators(self) -> dict[str, dict[int, list[Artifact]]]:
+        return self.manifest.operators
+
+    @property
+    def sinks(self) -> dict[str, SinkStatus]:
+        """Each sink as it stands now: what was Pending when the manifest was written may be settled since."""
+        settled = self.pipeline.records.settled(self.slot)
+        if settled is None:
+            return self.manifest.sink_commit_statuses
+        return {name: SinkStatus(status="committed") for name in settled.outcomes}
+
+    def load(self, artifact: Artifact) -> bytes:
+        """The bytes of one of its artifacts, verified."""
+        return load_artifact(self.pipeline.records.store, self.pipeline.records.keys, artifact)
+
+    def verify(self, progress: Progress | None = None) -> Checked:
+        """Read every byte and say what is damaged."""
+        return verify_integrity(self.pipeline.records, self.slot, progress)
+
+    def restore(self, destination: str | Path, progress: Progress | None = None) -> Restored:
+        """Lay the checkpoint down as files in a new folder, verified, whole or not at all."""
+        return restore_to_files(self.pipeline.records, self.manifest, Path(destination), progress)
+
+    def savepoint(self, name: str) -> Savepoint:
+        return name_checkpoint(self.pipeline.records, self.head, name)
+
+    def pin(self, why: str = "pinned") -> Pin:
+        return pin_checkpoint(self.pipeline.records, self.slot, why)
+
+    def unpin(self) -> list[Pin]:
+        return remove_pins(self.pipeline.records, self.slot)

@@ -1,0 +1,128 @@
+"""Names and pins: what holds a checkpoint against retention. The handshake with prune is the point of this module.
+
+A prune creates its intent and then looks for names and pins; a name or pin is created first and then looks for intents
+and decisions. Whichever way the two interleave, at least one of them sees the other.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import BeingForgotten, CheckpointMissing, NameTaken
+from holdfast.ids import new_token, now_ms, whoami
+from holdfast.layout import Slot, check_name
+from holdfast.manifest import Head
+from holdfast.records import Answer, Pin, Request, Savepoint
+from holdfast.repository.pipeline import PipelineRecords
+
+__all__ = ["answer", "ask", "name_checkpoint", "pin_checkpoint", "remove_name", "remove_pins", "waiting_requests"]
+
+
+def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoint:
+    """Give a checkpoint a name that retention never removes.
+
+    Naming it once more is no error. Raises NameTaken if the name stands for another, BeingForgotten if a prune got to
+    the checkpoint first.
+    """
+    check_name("savepoint", name)
+    while True:
+        standing = records.savepoints().get(name)
+        if standing is not None:
+            if standing.at != head.at:
+                raise NameTaken(name, str(standing.at))
+            return standing
+        word = Savepoint(
+            token=new_token(),
+            name=name,
+            generation=head.generation,
+            slot=head.slot,
+            checkpoint_id=head.checkpoint_id,
+            created_ms=now_ms(),
+        )
+        if _say(records, word):
+            return word
+
+
+def remove_name(records: PipelineRecords, name: str) -> Savepoint:
+    """Take a name off its checkpoint, which then falls under retention again."""
+    while True:
+        standing = records.savepoints().get(name)
+        if standing is None:
+            raise CheckpointMissing(f"{records.name}@{name}", "there is no such savepoint")
+        word = Savepoint(
+            token=new_token(),
+            name=name,
+            generation=standing.generation,
+            slot=standing.slot,
+            checkpoint_id=standing.checkpoint_id,
+            created_ms=now_ms(),
+            removed=True,
+        )
+        if _say(records, word):
+            return standing
+
+
+def _say(records: PipelineRecords, word: Savepoint) -> bool:
+    """Create the next word on a name and look for a prune; False if another word got there first."""
+    said = [named.k for _, named, _ in records.listed(records.keys.savepoints, "savepoint") if named.name == word.name]
+    key = records.keys.savepoint(word.name, 1 + max(said, default=-1))
+    void = Savepoint(
+        token=new_token(), name=word.name, generation=0, slot=0, checkpoint_id="", created_ms=now_ms(), void=True
+    )
+    if not records.create_or_void(key, word, void):
+        return False
+    if not word.removed:
+        _look(records, word.at, key)
+    return True
+
+
+def _look(records: PipelineRecords, slot: Slot, key: str) -> None:
+    if records.being_forgotten(slot):
+        records.drop(key)
+        raise BeingForgotten(f"{records.name}@{slot}")
+
+
+def pin_checkpoint(records: PipelineRecords, slot: Slot, why: str) -> Pin:
+    """Hold a checkpoint without naming it. Raises BeingForgotten if a prune got to it first."""
+    pin = Pin(
+        token=new_token(), generation=slot.generation, slot=slot.number, why=why, who=whoami(), created_ms=now_ms()
+    )
+    key = records.keys.pin(slot, pin.token)
+    records.create(key, pin)
+    _look(records, slot, key)
+    return pin
+
+
+def remove_pins(records: PipelineRecords, slot: Slot) -> list[Pin]:
+    """Let go of all pins that people put on a checkpoint; a claim's own pin is left to its claim."""
+    pins = [pin for pin in records.pins(records.generations().bases) if pin.at == slot and pin.claim is None]
+    records.drop(*(records.keys.pin(slot, pin.token) for pin in pins))
+    return pins
+
+
+def ask(records: PipelineRecords, savepoint: str) -> Request:
+    """Ask whoever publishes for this pipeline to name the next checkpoint it takes."""
+    check_name("savepoint", savepoint)
+    request = Request(token=new_token(), savepoint=savepoint, who=whoami(), created_ms=now_ms())
+    records.create(records.keys.request(request.token), request)
+    return request
+
+
+def waiting_requests(records: PipelineRecords) -> list[Request]:
+    """Requests without an answer. Look before the state is captured: the answer must not be older than the question."""
+    listed = records.listed(records.keys.requests, "request", "answer")
+    answered = {named.token for _, named, _ in listed if named.what == "answer"}
+    keys = [key for key, named, _ in listed if named.what == "request" and named.token not in answered]
+    return [records.read(key, Request) for key in keys]
+
+
+def answer(records: PipelineRecords, request: Request, head: Head) -> Answer:
+    """Name a checkpoint as asked, and say so; a name that is taken is answered with the reason."""
+    try:
+        name_checkpoint(records, head, request.savepoint)
+    except (NameTaken, BeingForgotten) as refusal:
+        reply = Answer(token=request.token, refused=str(refusal))
+    else:
+        reply = Answer(
+            token=request.token, generation=head.generation, slot=head.slot, checkpoint_id=head.checkpoint_id
+        )
+    records.create(records.keys.answer(request.token), reply)
+    return reply

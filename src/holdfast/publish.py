@@ -1,0 +1,161 @@
+"""Publishing: bytes, then the manifest at the next slot, then the look for a higher claim. The order is the protocol.
+
+A checkpoint counts once its manifest exists; it may be reported only after the look, because a taker claims before it
+reads: whatever was reported before the claim is seen by it, and whatever comes after is found out here.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast.decide.timeline import World, next_slot
+from holdfast.draft import Description, Draft
+from holdfast.errors import Fenced, OutcomeUnknown, StoreError, Unsettled
+from holdfast.layout import Slot
+from holdfast.manifest import Manifest, decode_head, encode_manifest
+from holdfast.names import answer, waiting_requests
+from holdfast.records import Base
+from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.uploads import Limits, Upload
+
+__all__ = ["Publisher"]
+
+
+class Publisher:
+    """Publishes checkpoints of one generation. Safe from several threads: one publish at a time, uploads in parallel.
+
+    Several publishers may share a generation (a capture beside a watch): the create of a slot decides between them.
+    """
+
+    def __init__(
+        self,
+        records: PipelineRecords,
+        generation: int,
+        tip: Manifest | None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.records = records
+        self.generation = generation
+        self.limits = limits or Limits()
+        self._tip = tip
+        self._next = Slot(generation, 0) if tip is None or tip.generation != generation else _after(tip.at)
+        self._unknown: tuple[Manifest, bytes] | None = None
+        self._unsettled: Manifest | None = None
+        self._fenced: str | None = None
+        self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="holdfast-upload")
+        self._lock = threading.RLock()
+
+    @property
+    def tip(self) -> Manifest | None:
+        """The newest checkpoint that this publisher knows of: the parent of the next one."""
+        return self._tip
+
+    def begin(self, epoch: int, *, carry: bool = False) -> Draft:
+        """Start a checkpoint. Call it before the state is captured: requests that wait now are answered with it."""
+        with self._lock:
+            self.settle_unknown()
+            requests = waiting_requests(self.records)
+            upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._pool)
+            return Draft(self.records, upload, epoch, self._tip, requests, carry=carry)
+
+    def publish(self, draft: Draft, about: Description) -> Manifest:
+        """Publish a draft and give its manifest, durable and counted.
+
+        Raises Fenced if a higher generation was claimed: the manifest may then stand and be adopted by it, so the
+        caller must not abort what it prepared in its sinks. Raises OutcomeUnknown if the store never answered: the
+        next call settles it first. Raises Unsettled while sinks of the checkpoint before are not all committed.
+        """
+        with self._lock:
+            self._refuse_stale()
+            self.settle_unknown()
+            if self._unsettled is not None:
+                raise Unsettled(str(self._unsettled.at), self._unsettled.pending_sinks())
+            pipeline_id = self.records.identity().pipeline_id
+            while True:
+                manifest = draft.manifest(self._next, pipeline_id, about, self._tip)
+                if self._create(manifest, encode_manifest(manifest)) and self._counts(manifest):
+                    break
+                self._refresh()
+            self._accept(manifest)
+        self._answer(draft, manifest)
+        return manifest
+
+    def settle_unknown(self) -> None:
+        """Settle a create whose reply was lost: the same bytes once more, and what is at the key decides."""
+        with self._lock:
+            if self._unknown is None:
+                return
+            manifest, data = self._unknown
+            mine = self.records.store.create(self.records.keys.manifest(manifest.at), data)
+            self._unknown = None
+            if mine and self._counts(manifest):
+                self._accept(manifest)
+            else:
+                self._refresh()
+
+    def mark_settled(self, slot: Slot) -> None:
+        """All sinks of this checkpoint are committed: the next may be published."""
+        with self._lock:
+            if self._unsettled is not None and self._unsettled.at == slot:
+                self._unsettled = None
+
+    @property
+    def unsettled(self) -> Manifest | None:
+        return self._unsettled
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _create(self, manifest: Manifest, data: bytes) -> bool:
+        try:
+            return self.records.store.create(self.records.keys.manifest(manifest.at), data)
+        except OutcomeUnknown:
+            self._unknown = (manifest, data)
+            raise
+
+    def _counts(self, manifest: Manifest) -> bool:
+        """The look after the write. False: the slot was forgotten before we wrote into it."""
+        if self.records.is_claimed(self.generation + 1):
+            self._fenced = f"generation {self.generation + 1} was claimed"
+            self._refuse_stale()
+        # A slot can be taken by another publisher, pruned and deleted while we were on our way to it: the key is free
+        # again, but what lands there counts for nothing.
+        return not self.records.is_forgotten(manifest.at)
+
+    def _refuse_stale(self) -> None:
+        if self._fenced is not None:
+            raise Fenced(self.records.name, self.generation, self._fenced)
+
+    def _accept(self, manifest: Manifest) -> None:
+        self._tip = manifest
+        self._next = _after(manifest.at)
+        self._unsettled = manifest if manifest.pending_sinks() else None
+        self.records.keep(manifest)
+        try:
+            self.records.put_hint(manifest.at)
+        except StoreError:
+            # The checkpoint is durable and counts; a hint that lags only costs its readers requests.
+            return
+
+    def _refresh(self) -> None:
+        """A slot was lost: base the next attempt on what is newest in this generation now."""
+        held, void = self.records.slots(self.generation)
+        world = World(slots=held, void=void, forgotten=self.records.forgotten(Slot(self.generation, 0)))
+        self._next = next_slot(world, self.generation)
+        counted = sorted(world.counted())
+        if counted:
+            self._tip = self.records.manifest(counted[-1])
+            return
+        base = self.records.read(self.records.keys.base(self.generation), Base)
+        self._tip = self.records.manifest(base.slot) if base.slot else None
+
+    def _answer(self, draft: Draft, manifest: Manifest) -> None:
+        if draft.requests:
+            head = decode_head(self.records.keys.manifest(manifest.at), encode_manifest(manifest))
+            for request in draft.requests:
+                answer(self.records, request, head)
+
+
+def _after(slot: Slot) -> Slot:
+    return Slot(slot.generation, slot.number + 1)

@@ -1,0 +1,1 @@
+"""Typed objects over a store: records, artifacts and packs."""

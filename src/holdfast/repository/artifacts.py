@@ -1,0 +1,161 @@
+"""Reading artifacts back: every byte is checked against its digest before anybody gets it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
+
+from holdfast.errors import DamagedArtifact, ObjectMissing
+from holdfast.layout import PipelineKeys
+from holdfast.manifest import Artifact
+from holdfast.store.contract import CHUNK, Store
+
+__all__ = ["damaged_artifacts", "load_artifact", "load_artifacts", "stream_artifact"]
+
+SPAN = 64 * 1024 * 1024
+"""How much of an object is fetched and held at a time."""
+
+AHEAD = 2
+"""How many spans are under way on a pool before the first is handed out."""
+
+Loaded = tuple[Artifact, bytes | DamagedArtifact]
+
+
+def load_artifact(store: Store, keys: PipelineKeys, artifact: Artifact) -> bytes:
+    """The bytes of one artifact, verified. Raises DamagedArtifact if they are gone or not what was saved."""
+    [(_, data)] = load_artifacts(store, keys, [artifact])
+    return data
+
+
+def load_artifacts(
+    store: Store, keys: PipelineKeys, artifacts: Iterable[Artifact], pool: Executor | None = None
+) -> Iterator[tuple[Artifact, bytes]]:
+    """The bytes of many artifacts, verified, in no promised order: what lies together is fetched together.
+
+    With a pool, fetching and hashing run on it, a few spans ahead of the caller. Raises DamagedArtifact at the first
+    that is gone or not what was saved.
+    """
+    for artifact, data in _load(store, keys, artifacts, pool):
+        if isinstance(data, DamagedArtifact):
+            raise data
+        yield artifact, data
+
+
+def damaged_artifacts(
+    store: Store, keys: PipelineKeys, artifacts: Iterable[Artifact], pool: Executor | None = None
+) -> Iterator[tuple[Artifact, DamagedArtifact]]:
+    """Read every byte of these artifacts and give those that are damaged, however large they are."""
+    small: list[Artifact] = []
+    for artifact in artifacts:
+        if artifact.path is not None and artifact.size_bytes > SPAN:
+            try:
+                deque(stream_artifact(store, keys, artifact), maxlen=0)
+            except DamagedArtifact as damage:
+                yield artifact, damage
+        else:
+            small.append(artifact)
+    for artifact, data in _load(store, keys, small, pool):
+        if isinstance(data, DamagedArtifact):
+            yield artifact, data
+
+
+def stream_artifact(store: Store, keys: PipelineKeys, artifact: Artifact) -> Iterator[bytes]:
+    """One artifact in chunks, for those larger than memory.
+
+    The digest is known only at the end: what was yielded is proven when the iterator ends without DamagedArtifact, so
+    write to a place that nobody takes for good before that.
+    """
+    if artifact.path is None or artifact.size_bytes <= CHUNK:
+        yield load_artifact(store, keys, artifact)
+        return
+    digest, size = hashlib.sha256(), 0
+    try:
+        for chunk in store.read(keys.prefix + artifact.path, artifact.offset or 0, artifact.size_bytes):
+            digest.update(chunk)
+            size += len(chunk)
+            yield chunk
+    except ObjectMissing as error:
+        raise DamagedArtifact(artifact.path, "the object is gone") from error
+    fault = _fault(artifact, size, digest.hexdigest(), artifact.path)
+    if fault:
+        raise fault
+
+
+def _load(store: Store, keys: PipelineKeys, artifacts: Iterable[Artifact], pool: Executor | None) -> Iterator[Loaded]:
+    by_path: dict[str, list[Artifact]] = {}
+    for artifact in artifacts:
+        if artifact.path is None:
+            yield _inline(artifact)
+        else:
+            by_path.setdefault(artifact.path, []).append(artifact)
+    spans = [(path, span) for path, members in by_path.items() for span in _spans(members)]
+    if pool is None or len(spans) < 2:
+        for path, span in spans:
+            yield from _load_span(store, keys, path, span)
+        return
+    ahead: deque[Future[list[Loaded]]] = deque()
+    for path, span in spans:
+        ahead.append(pool.submit(_load_span, store, keys, path, span))
+        if len(ahead) > AHEAD:
+            yield from ahead.popleft().result()
+    while ahead:
+        yield from ahead.popleft().result()
+
+
+def _spans(members: list[Artifact]) -> Iterator[list[Artifact]]:
+    """Members of one object, in groups that lie close together: one fetch each."""
+    group: list[Artifact] = []
+    start = end = wanted = 0
+    for artifact in sorted(members, key=lambda a: a.offset or 0):
+        offset = artifact.offset or 0
+        reach = max(end, offset + artifact.size_bytes) - start
+        # A gap is worth fetching along as long as at least half of the span is wanted.
+        if group and (reach > SPAN or reach > 2 * (wanted + artifact.size_bytes)):
+            yield group
+            group, wanted = [], 0
+        if not group:
+            start = end = offset
+        group.append(artifact)
+        end = max(end, offset + artifact.size_bytes)
+        wanted += artifact.size_bytes
+    if group:
+        yield group
+
+
+def _load_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifact]) -> list[Loaded]:
+    start = members[0].offset or 0
+    end = max((a.offset or 0) + a.size_bytes for a in members)
+    try:
+        [data] = store.get_ranges(keys.prefix + path, [(start, end - start)])
+    except ObjectMissing:
+        return [(artifact, DamagedArtifact(path, "the object is gone")) for artifact in members]
+    if len(members) == 1:
+        return [_verified(members[0], data, path)]
+    view = memoryview(data)
+    cut = ((a, (a.offset or 0) - start) for a in members)
+    return [_verified(a, bytes(view[at : at + a.size_bytes]), path) for a, at in cut]
+
+
+def _inline(artifact: Artifact) -> Loaded:
+    try:
+        data = base64.b64decode(artifact.inline or "", validate=True)
+    except binascii.Error as error:
+        return artifact, DamagedArtifact("inline state", f"it can't be decoded: {error}")
+    return _verified(artifact, data, "inline state")
+
+
+def _verified(artifact: Artifact, data: bytes, where: str) -> Loaded:
+    return artifact, _fault(artifact, len(data), hashlib.sha256(data).hexdigest(), where) or data
+
+
+def _fault(artifact: Artifact, size: int, sha256: str, where: str) -> DamagedArtifact | None:
+    at = where if artifact.offset is None else f"{where} at {artifact.offset}"
+    if size != artifact.size_bytes:
+        return DamagedArtifact(at, f"it has {size} bytes where {artifact.size_bytes} were saved")
+    if sha256 != artifact.sha256:
+        return DamagedArtifact(at, "its bytes do not match its digest")
+    return None

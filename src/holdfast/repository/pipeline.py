@@ -1,0 +1,367 @@
+"""The records of one pipeline in a store: read, written and found, but not interpreted. `decide.timeline` does that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from holdfast.decide.timeline import World, current
+from holdfast.errors import DamagedRecord, FormatTooNew, MissingRecords, ObjectMissing, OutcomeUnknown, PipelineMissing
+from holdfast.ids import new_id, new_token, now_ms
+from holdfast.layout import Named, PipelineKeys, Slot, parse
+from holdfast.manifest import HEAD_LIMIT, Head, Manifest, decode_head, decode_manifest
+from holdfast.records import (
+    Base,
+    Claim,
+    Decision,
+    Hint,
+    Pin,
+    PipelineRecord,
+    Record,
+    Savepoint,
+    Settled,
+    VoidSlot,
+    is_void_slot,
+    seal,
+    unseal,
+)
+from holdfast.store import Store
+
+__all__ = ["Generations", "Located", "PipelineRecords"]
+
+MAYBE_VOID = 300
+"""A void is smaller than this and every manifest larger: a listing tells which of the two must be read."""
+
+MANIFESTS_KEPT = 64
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class Generations(NamedTuple):
+    claims: frozenset[int]
+    bases: dict[int, Base]
+
+    @property
+    def top(self) -> int:
+        return max(self.claims, default=-1)
+
+
+class Located(NamedTuple):
+    """The newest checkpoint and its generation; `lost` is what the hint names, was never forgotten, and is gone."""
+
+    generation: int | None
+    newest: Slot | None
+    lost: Slot | None
+
+
+class PipelineRecords:
+    """Reads and writes the records of one pipeline. Safe from several threads.
+
+    Records are never rewritten, so what was read once is kept; whether a record still exists is always asked of the
+    store.
+    """
+
+    def __init__(self, store: Store, name: str, repository_id: str) -> None:
+        self.store = store
+        self.keys = PipelineKeys(name)
+        self.name = name
+        self.repository_id = repository_id
+        self._kept: dict[str, Record | Head] = {}
+        self._manifests: dict[Slot, Manifest] = {}
+        self._lock = threading.Lock()
+
+    def unread(self) -> PipelineRecords:
+        """The same pipeline with nothing kept: for whoever must see what the store holds now."""
+        return PipelineRecords(self.store, self.name, self.repository_id)
+
+    # ---- identity ----
+
+    def exists(self) -> bool:
+        """Whether there is such a pipeline; records without an identity are damage, never "none yet"."""
+        try:
+            self.identity()
+        except PipelineMissing:
+            return False
+        return True
+
+    def identity(self) -> PipelineRecord:
+        try:
+            return self.read(self.keys.identity, PipelineRecord)
+        except ObjectMissing:
+            if self.store.folders(self.keys.prefix):
+                raise MissingRecords(self.keys.prefix, "there are records, but pipeline.json is gone") from None
+            raise PipelineMissing(self.name, ()) from None
+
+    def ensure_identity(self) -> PipelineRecord:
+        """Make the pipeline if it is not there; whoever is first gives it its id."""
+        if not self.exists():
+            self.create(
+                self.keys.identity,
+                PipelineRecord(token=new_token(), pipeline_id=new_id(), name=self.name, created_ms=now_ms()),
+            )
+        return self.identity()
+
+    # ---- single records ----
+
+    def read(self, key: str, shape: type[AnyRecord]) -> AnyRecord:
+        kept = self._kept.get(key)
+        if isinstance(kept, shape):
+            return kept
+        record = unseal(key, self.store.get(key), shape)
+        with self._lock:
+            self._kept[key] = record
+        return record
+
+    def create(self, key: str, record: Record) -> bool:
+        """Create a record; True if the key now holds it, False if it holds another. An unknown outcome raises."""
+        return self.store.create(key, seal(record))
+
+    def create_or_void(self, key: str, record: Record, void: Record) -> bool:
+        """Create a record; if its fate stays unknown, give up by creating a void at that very key.
+
+        What is there then decides: False also means that the void stands. Raises OutcomeUnknown if even that can't
+        be told; the record may then still land.
+        """
+        try:
+            return self.create(key, record)
+        except OutcomeUnknown:
+            self.create(key, void)
+            return self.store.get(key) == seal(record)
+
+    def drop(self, *keys: str) -> None:
+        """Delete keys of this pipeline that are of our own making; anything else is a mistake of the caller's."""
+        for key in keys:
+            if self.parse(key) is None:
+                raise DamagedRecord(key, "it is not a name of our own making and is never deleted")
+        self.store.delete(keys)
+        with self._lock:
+            for key in keys:
+                self._kept.pop(key, None)
+
+    def parse(self, key: str) -> Named | None:
+        return parse(key.removeprefix(self.keys.prefix)) if key.startswith(self.keys.prefix) else None
+
+    def listed(self, prefix: str, *what: str, start_after: str = "") -> list[tuple[str, Named, int]]:
+        """(key, name, size) of the objects below a prefix that are of the kinds asked for."""
+        found = ((info.key, self.parse(info.key), info.size) for info in self.store.list(prefix, start_after))
+        return [(key, name, size) for key, name, size in found if name is not None and name.what in what]
+
+    # ---- generations ----
+
+    def generations(self, start: int = 0) -> Generations:
+        """Claims and bases from a generation on, every base read."""
+        claims: set[int] = set()
+        bases: dict[int, Base] = {}
+        after = self.keys.generations_from(start)
+        for key, name, _ in self.listed(self.keys.generations, "claim", "base", start_after=after):
+            if name.generation is None:
+                continue
+            if name.what == "claim":
+                claims.add(name.generation)
+            else:
+                bases[name.generation] = self.read(key, Base)
+        return Generations(frozenset(claims), bases)
+
+    def claim(self, generation: int) -> Claim:
+        return self.read(self.keys.claim(generation), Claim)
+
+    def is_claimed(self, generation: int) -> bool:
+        """Asks the store, always: this is the look that fences."""
+        return self._is_there(self.keys.claim(generation))
+
+    def is_forgotten(self, slot: Slot) -> bool:
+        """Asks the store, always: whether a decision stands for this slot."""
+        return self._is_there(self.keys.decision(slot))
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.store.get(key)
+        except ObjectMissing:
+            return False
+        return True
+
+    def newest_is_local(self, generations: Generations) -> bool:
+        """Whether the newest claim was made in this repository; if not, the pipeline is a copy here."""
+        return generations.top < 0 or self.claim(generations.top).repository_id == self.repository_id
+
+    # ---- checkpoints ----
+
+    def manifest(self, slot: Slot) -> Manifest:
+        """The manifest at a slot. Raises ObjectMissing if the slot is free or void, DamagedRecord if it is damaged."""
+        kept = self._manifests.get(slot)
+        if kept is not None:
+            return kept
+        key = self.keys.manifest(slot)
+        data = self.store.get(key)
+        if is_void_slot(data):
+            unseal(key, data, VoidSlot)
+            raise ObjectMissing(self.store.url, key)
+        manifest = decode_manifest(key, data)
+        if manifest.at != slot:
+            raise DamagedRecord(key, f"it holds the manifest of {manifest.at}")
+        self.keep(manifest)
+        return manifest
+
+    def keep(self, manifest: Manifest) -> None:
+        with self._lock:
+            self._manifests.pop(manifest.at, None)
+            self._manifests[manifest.at] = manifest
+            while len(self._manifests) > MANIFESTS_KEPT:
+                del self._manifests[next(iter(self._manifests))]
+
+    def head(self, slot: Slot) -> Head:
+        """The summary of a manifest: one small ranged read, once."""
+        key = self.keys.manifest(slot)
+        kept = self._kept.get(key)
+        if isinstance(kept, Head):
+            return kept
+        [data] = self.store.get_ranges(key, [(0, HEAD_LIMIT)])
+        head = decode_head(key, data)
+        with self._lock:
+            self._kept[key] = head
+        return head
+
+    def slots(self, generation: int, start: int = 0) -> tuple[set[Slot], set[Slot]]:
+        """The slots of a generation that hold something, from a number on, and those among them that are void."""
+        after = self.keys.slots_from(Slot(generation, start))
+        return self._slots(self.listed(self.keys.slots(generation), "manifest", start_after=after))
+
+    def _slots(self, listed: Iterable[tuple[str, Named, int]]) -> tuple[set[Slot], set[Slot]]:
+        held: set[Slot] = set()
+        void: set[Slot] = set()
+        for key, name, size in listed:
+            if name.slot is None:
+                continue
+            held.add(name.slot)
+            if size < MAYBE_VOID and self._is_void(key):
+                void.add(name.slot)
+        return held, void
+
+    def _is_void(self, key: str) -> bool:
+        try:
+            self.read(key, VoidSlot)
+        except ObjectMissing:
+            return True
+        except (DamagedRecord, FormatTooNew):
+            return False
+        return True
+
+    def forgotten(self, start: Slot | None = None) -> set[Slot]:
+        """Slots with a decision, from a slot on."""
+        after = "" if start is None else self.keys.decision(start)[:-1]
+        listed = self.listed(self.keys.forgotten, "decision", start_after=after)
+        return {name.slot for _, name, _ in listed if name.slot is not None}
+
+    def world(self) -> World:
+        """All that the timeline is decided from. Decisions are listed last: a slot pruned meanwhile is then known."""
+        claims, bases = self.generations()
+        held, void = self._slots(self.listed(self.keys.checkpoints, "manifest"))
+        return World(claims, bases, held, void, self.forgotten())
+
+    def locate(self) -> Located:
+        """Find the newest checkpoint in a constant number of requests, whatever the hint says."""
+        hint = self.hint()
+        known = self.generations(hint.generation if hint else 0)
+        generation = current(World(known.claims, known.bases))
+        if hint and generation is None:
+            known = self.generations()
+            generation = current(World(known.claims, known.bases))
+        if generation is None:
+            return Located(None, None, Slot(hint.generation, hint.slot) if hint else None)
+        hinted = Slot(hint.generation, hint.slot) if hint else None
+        found = self._newest_of(generation, known, hinted)
+        lost = hinted if hinted and hinted != found and self._is_lost(hinted) else None
+        return Located(generation, found, lost)
+
+    def _newest_of(self, generation: int, known: Generations, hinted: Slot | None) -> Slot | None:
+        upto: int | None = None
+        while True:
+            starts = [0] if hinted is None or hinted.generation != generation else [hinted.number, 0]
+            if upto is not None:
+                starts = [upto, 0]
+            for start in dict.fromkeys(starts):
+                held, void = self.slots(generation, start)
+                world = World(
+                    slots=held, void=void, forgotten=self.forgotten(Slot(generation, start)) if held else set()
+                )
+                counted = [s for s in world.counted() if upto is None or s.number <= upto]
+                if counted:
+                    return max(counted)
+            base = known.bases.get(generation) or self.read(self.keys.base(generation), Base)
+            if base.slot is None or base.slot.generation >= generation:
+                return None
+            generation, upto = base.slot.generation, base.slot.number
+
+    def _is_lost(self, slot: Slot) -> bool:
+        return not self._is_there(self.keys.manifest(slot)) and not self.is_forgotten(slot)
+
+    # ---- hint ----
+
+    def hint(self) -> Hint | None:
+        """The hint, or None when it is missing or unreadable: it only saves requests."""
+        try:
+            return unseal(self.keys.latest, self.store.get(self.keys.latest), Hint)
+        except (ObjectMissing, DamagedRecord, FormatTooNew):
+            return None
+
+    def put_hint(self, slot: Slot) -> None:
+        self.store.put(self.keys.latest, seal(Hint(token=new_token(), generation=slot.generation, slot=slot.number)))
+
+    # ---- names, pins, decisions, outcomes ----
+
+    def savepoints(self) -> dict[str, Savepoint]:
+        """The names in force: for each the highest word that is not void, unless that says removed."""
+        words: dict[str, list[str]] = {}
+        for key, name, _ in self.listed(self.keys.savepoints, "savepoint"):
+            words.setdefault(name.name, []).append(key)
+        found = {name: self._word(keys) for name, keys in words.items()}
+        return {name: word for name, word in found.items() if word is not None and not word.removed}
+
+    def _word(self, keys: list[str]) -> Savepoint | None:
+        for key in sorted(keys, reverse=True):
+            try:
+                word = self.read(key, Savepoint)
+            except ObjectMissing:
+                continue
+            if not word.void:
+                return word
+        return None
+
+    def pins(self, bases: Mapping[int, Base]) -> list[Pin]:
+        """The pins in force: a claim's own pin counts only until that claim has a base or is void."""
+        found: list[Pin] = []
+        for key, _, _ in self.listed(self.keys.pins, "pin"):
+            try:
+                pin = self.read(key, Pin)
+            except ObjectMissing:
+                continue
+            if pin.claim is None or pin.claim not in bases:
+                found.append(pin)
+        return found
+
+    def being_forgotten(self, slot: Slot) -> bool:
+        """Whether an intent or a decision stands for a slot; asks the store, always."""
+        after = self.keys.decision(slot)[:-1]
+        return any(
+            name.slot == slot
+            for _, name, _ in self.listed(self.keys.forgotten, "intent", "decision", start_after=after)
+        )
+
+    def intents(self) -> dict[Slot, list[str]]:
+        """Intents that stand: each is a prune under way, or one that was interrupted."""
+        found: dict[Slot, list[str]] = {}
+        for key, name, _ in self.listed(self.keys.forgotten, "intent"):
+            if name.slot is not None:
+                found.setdefault(name.slot, []).append(key)
+        return found
+
+    def decision(self, slot: Slot) -> Decision:
+        return self.read(self.keys.decision(slot), Decision)
+
+    def settled(self, slot: Slot) -> Settled | None:
+        """The record that all sinks of a checkpoint are committed, or None if there is none yet."""
+        try:
+            return self.read(self.keys.settled(slot), Settled)
+        except ObjectMissing:
+            return None

@@ -1,0 +1,167 @@
+"""One upload: the bytes of a checkpoint on their way into the store, under names that nobody else will ever use.
+
+Small artifacts gather in a pack, large ones go out at once as objects of their own, tiny ones stand in the manifest.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from holdfast.errors import DamagedRecord
+from holdfast.ids import new_token
+from holdfast.layout import PipelineKeys
+from holdfast.manifest import Artifact
+from holdfast.repository.packs import PackBuilder
+from holdfast.store.contract import CHUNK, Buffer, Store
+
+__all__ = ["Limits", "Upload"]
+
+MIB = 1024 * 1024
+STREAM_ABOVE = 256 * MIB
+"""Larger objects go out in parts: stores take no single write of any size."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where artifacts go by size, and how much happens at once.
+
+    At or under `inline` bytes a state stands in the manifest as base64, as long as all of them together stay under
+    `inline_total`; from `single` bytes on it is an object of its own; between them it goes into a pack, which is
+    closed at `pack` bytes. `concurrency` uploads run at a time.
+    """
+
+    inline: int = 2048
+    inline_total: int = 64 * 1024
+    single: int = 8 * MIB
+    pack: int = 96 * MIB
+    concurrency: int = 4
+
+
+class Upload:
+    """Takes bytes in and says where they will lie. Safe from several threads.
+
+    Nothing that it names may be used before `finish` has returned: only then is every byte durable.
+    """
+
+    def __init__(
+        self, store: Store, keys: PipelineKeys, generation: int, limits: Limits, pool: ThreadPoolExecutor
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._pool = pool
+        self._prefix = keys.upload(generation, new_token())
+        self._relative = len(keys.prefix)
+        self._pack = PackBuilder()
+        self._packs = 0
+        self._singles = 0
+        self._inlined = 0
+        self._running: list[Future[None]] = []
+        self._slots = threading.Semaphore(limits.concurrency)
+        self._lock = threading.Lock()
+        self.objects: dict[str, int] = {}
+
+    @property
+    def prefix(self) -> str:
+        """The upload's folder, relative to the pipeline's prefix."""
+        return self._prefix[self._relative :]
+
+    def add(self, data: Buffer, sha256: str, *, is_delta: bool = False, after: str | None = None) -> Artifact:
+        """Take one artifact in. Large ones start on their way at once and hold the caller back at the limit.
+
+        `sha256` must be of these very bytes. A mutable buffer is copied, unless it is large: leave a large one alone
+        until `finish` has returned.
+        """
+        size = memoryview(data).nbytes
+        if size >= self._limits.single:
+            path = self._start_single(data, size)
+            return Artifact(sha256=sha256, size_bytes=size, is_delta=is_delta, after=after, path=path)
+        body = data if isinstance(data, bytes) else bytes(data)
+        with self._lock:
+            if size <= self._limits.inline and self._inlined + size <= self._limits.inline_total:
+                self._inlined += size
+                text = base64.b64encode(body).decode()
+                return Artifact(sha256=sha256, size_bytes=size, is_delta=is_delta, after=after, inline=text)
+            path, offset = self._into_pack(body, sha256)
+        return Artifact(
+            sha256=sha256, size_bytes=size, is_delta=is_delta, after=after, path=path, offset=offset, length=size
+        )
+
+    def add_stream(self, chunks: Iterable[Buffer], *, is_delta: bool = False, after: str | None = None) -> Artifact:
+        """Take in an artifact larger than memory, as an object of its own; returns once it is written."""
+        digest = hashlib.sha256()
+
+        def hashed() -> Iterator[Buffer]:
+            for chunk in chunks:
+                digest.update(chunk)
+                yield chunk
+
+        with self._lock:
+            key = self._next_single()
+        size = self._store.write(key, hashed())
+        path = key[self._relative :]
+        with self._lock:
+            self.objects[path] = size
+        return Artifact(sha256=digest.hexdigest(), size_bytes=size, is_delta=is_delta, after=after, path=path)
+
+    def finish(self) -> dict[str, int]:
+        """Send what is still gathered, wait for all of it, and give the objects with their sizes."""
+        with self._lock:
+            self._close_pack()
+            running, self._running = self._running, []
+        failures = [error for future in running if (error := future.exception())]
+        if failures:
+            raise failures[0]
+        return dict(self.objects)
+
+    def _next_single(self) -> str:
+        self._singles += 1
+        return f"{self._prefix}artifact-{self._singles - 1}"
+
+    def _start_single(self, data: Buffer, size: int) -> str:
+        self._slots.acquire()
+        with self._lock:
+            key = self._next_single()
+            path = key[self._relative :]
+            self.objects[path] = size
+            self._send(key, data)
+        return path
+
+    def _into_pack(self, body: bytes, sha256: str) -> tuple[str, int]:
+        if self._pack.size + len(body) > self._limits.pack:
+            self._close_pack()
+        offset = self._pack.add(body, sha256)
+        return f"{self.prefix}pack-{self._packs}", offset
+
+    def _close_pack(self) -> None:
+        if not len(self._pack):
+            return
+        key = f"{self._prefix}pack-{self._packs}"
+        data = self._pack.build()
+        self.objects[key[self._relative :]] = len(data)
+        self._pack = PackBuilder()
+        self._packs += 1
+        self._slots.acquire()
+        self._send(key, data)
+
+    def _send(self, key: str, data: Buffer) -> None:
+        def run() -> None:
+            try:
+                if memoryview(data).nbytes > STREAM_ABOVE:
+                    self._store.write(key, _slices(data))
+                elif not self._store.create(key, data):
+                    raise DamagedRecord(key, "a name that belongs to one upload alone holds other bytes")
+            finally:
+                self._slots.release()
+
+        self._running.append(self._pool.submit(run))
+
+
+def _slices(data: Buffer) -> Iterator[Buffer]:
+    view = memoryview(data).cast("B")
+    for start in range(0, view.nbytes, CHUNK):
+        yield view[start : start + CHUNK]

@@ -1,0 +1,79 @@
+"""The few moves on a local disk that durable writing is made of."""
+
+# Plain os calls, not pathlib: every checkpoint waits for these, and Path objects cost more than the calls.
+# ruff: noqa: PTH102, PTH112, PTH120
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+from holdfast.store.contract import Buffer
+
+__all__ = ["Folder", "make_folders", "read_range", "sync", "write_all"]
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def sync(fd: int) -> None:
+    """Have a file or folder on disk, not in a cache of the system or of the drive."""
+    if _FULL_SYNC is None:
+        os.fsync(fd)
+    else:
+        fcntl.fcntl(fd, _FULL_SYNC)  # on macOS fsync stops at the drive's cache
+
+
+class Folder:
+    """An open folder; its descriptor is closed when the last user lets go of it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: str) -> None:
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def sync(self) -> None:
+        sync(self.fd)
+
+    def removed(self) -> bool:
+        try:
+            return os.fstat(self.fd).st_nlink == 0
+        except OSError:
+            return True
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it that are missing, each entered durably in the one above.
+
+    Raises FileNotFoundError when somebody removes one of them meanwhile: the caller tries again.
+    """
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    Folder(above).sync()
+
+
+def write_all(fd: int, data: Buffer) -> None:
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_range(fd: int, offset: int, length: int) -> bytes:
+    """Up to `length` bytes from `offset` on; fewer only where the file ends."""
+    data = os.pread(fd, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts, got = [data], len(data)
+    while got < length and (more := os.pread(fd, length - got, offset + got)):
+        parts.append(more)
+        got += len(more)
+    return b"".join(parts)

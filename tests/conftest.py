@@ -1,0 +1,94 @@
+"""Session-wide servers and fresh stores in them, for every test that wants one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("holdfast.testing.store")
+
+import servers  # noqa: E402
+from holdfast.store import RetryPolicy, Store, open_store  # noqa: E402
+from servers import AzureServer, S3Server  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_credentials_from_outside() -> None:
+    """The tests give every credential themselves; whatever the machine has set must not leak into them."""
+    for name in [*os.environ]:
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and "HOLDFAST_TEST_GCS_URL" not in os.environ:
+            del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A good S3 server (SeaweedFS)."""
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        _wait_for_the_first_write(open_store(server.url("warm-up"), server.options))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def bad_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server that silently ignores create-if-absent (rclone)."""
+    with servers.rclone(tmp_path_factory.mktemp("rclone")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """An Azure blob server (azurite)."""
+    with servers.azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_url(s3_server: S3Server) -> str:
+    """The address of an empty place in the S3 server; open it with `s3_server.options`."""
+    return s3_server.url(f"t-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def s3_store(s3_server: S3Server, s3_url: str) -> Store:
+    """An empty store in the S3 server."""
+    return open_store(s3_url, s3_server.options)
+
+
+@pytest.fixture
+def azure_store(azure_server: AzureServer) -> Store:
+    """An empty store in the Azure server."""
+    return open_store(azure_server.url(f"t-{uuid.uuid4().hex}"), azure_server.options)
+
+
+@pytest.fixture
+def file_store(tmp_path: Path) -> Store:
+    """An empty store on the local disk."""
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def memory_store() -> Store:
+    """An empty store in memory."""
+    return open_store("memory://")
+
+
+@pytest.fixture(params=["file", "memory", "s3", "azure"])
+def any_store(request: pytest.FixtureRequest) -> Store:
+    """An empty store of each kind in turn."""
+    store: Store = request.getfixturevalue(f"{request.param}_store")
+    return store
+
+
+@pytest.fixture
+def quick() -> RetryPolicy:
+    """A retry policy that gives up soon."""
+    return RetryPolicy(budget_seconds=1, first_delay=0.01, max_delay=0.1)
+
+
+def _wait_for_the_first_write(store: Store) -> None:
+    # SeaweedFS answers before its volumes take writes; the store's own patience covers that.
+    store.create("ready", b"")

