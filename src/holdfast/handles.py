@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from holdfast.check import Checked, check, verify_integrity
 from holdfast.checkpointer import Checkpointer
@@ -31,6 +32,9 @@ from holdfast.repository.uploads import Limits
 from holdfast.restore import Progress, Restored, restore_to_files
 from holdfast.settle import LoopSink
 from holdfast.store import RetryPolicy, Store
+
+_Bytes: TypeAlias = bytes
+"""`Checkpoint.bytes` hides the builtin inside its class."""
 
 __all__ = ["Checkpoint", "GenerationInfo", "Repository", "StoredPipeline", "open_url"]
 
@@ -328,7 +332,7 @@ class Checkpoint:
             return self.manifest.sink_commit_statuses
         return {name: SinkStatus(status="committed") for name in settled.outcomes}
 
-    def load(self, artifact: Artifact) -> bytes:
+    def load(self, artifact: Artifact) -> _Bytes:
         """The bytes of one of its artifacts, verified."""
         return load_artifact(self.pipeline.records.store, self.pipeline.records.keys, artifact)
 

@@ -52,7 +52,7 @@ class CloudStore(Store):
         check_key(key)
         try:
             self._call("create", key, lambda: obstore.put(self._client, key, data, mode="create", use_multipart=False))
-        except (AlreadyExistsError, PreconditionError):
+        except _Taken:
             try:
                 return self.get(key) == data
             except ObjectMissing:
@@ -71,7 +71,7 @@ class CloudStore(Store):
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         check_key(key)
         try:
-            return self._call("get", key, lambda: self._fetch(key, ranges), past_the_end=True)
+            return self._call("get", key, lambda: self._fetch(key, ranges))
         except _PastTheEnd:
             size = self._size(key)
             inside = [(min(offset, size), max(0, min(length, size - offset))) for offset, length in ranges]
@@ -172,7 +172,7 @@ class CloudStore(Store):
         except ObjectMissing:
             return
 
-    def _call(self, action: str, key: str, request: Callable[[], T], past_the_end: bool = False) -> T:
+    def _call(self, action: str, key: str, request: Callable[[], T]) -> T:
         global _first_user
         if _first_user is None:
             _first_user = os.getpid()
@@ -180,14 +180,18 @@ class CloudStore(Store):
             raise ForkedProcess(self.url)
         try:
             answer = request()
-        except (AlreadyExistsError, PreconditionError):
-            raise
-        except (BaseError, OSError, ValueError, NotImplementedError) as error:
-            if past_the_end and range_is_past_the_end(error):
-                raise _PastTheEnd from None
+        except (BaseError, OSError, ValueError) as error:
+            if action == "create" and isinstance(error, AlreadyExistsError | PreconditionError):
+                raise _Taken from error
+            if action == "get" and range_is_past_the_end(error):
+                raise _PastTheEnd from error
             raise translate(error, self.url, f"{action} {key}", key, self._worked) from error
         self._worked = True
         return answer
+
+
+class _Taken(Exception):
+    """The store says that the key is taken."""
 
 
 class _PastTheEnd(Exception):

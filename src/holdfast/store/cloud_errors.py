@@ -24,6 +24,7 @@ DENIED = re.compile(
 CREDENTIAL_SOURCE = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|computeMetadata|token request|oauth2/v2\.0/token")
 PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 507, 509, 529}
 PASSING_CODE = re.compile(r"RequestTimeout|SlowDown|InternalError|ServerBusy|OperationTimedOut|OperationAborted")
+NETWORK = re.compile(r"HTTP error|HttpError")
 # A request that could not even be put together, or went to a place that speaks something else.
 HOPELESS = re.compile(
     r"builder error|relative URL without a base|invalid port|InvalidHeader|CertificateError|UnknownIssuer"
@@ -33,7 +34,8 @@ HOPELESS = re.compile(
 def translate(error: Exception, url: str, action: str, key: str, worked_before: bool) -> HoldfastError | Transient:
     """Our name for an error of obstore; `key` is what was asked for, "" where no single object was.
 
-    A failure that says nothing about itself is held to be passing: the retry budget bounds the mistake.
+    A failure without a status and not of the network is the library's own, and stays; but in a create it comes after
+    the request was sent, so that the outcome has to be looked up, as after any lost reply.
     """
     text = str(error)
     why = _last_words(text)
@@ -53,9 +55,11 @@ def translate(error: Exception, url: str, action: str, key: str, worked_before: 
         return Transient(why)
     if status == 404:
         return PlaceMissing(url, why)
-    if status is not None or isinstance(error, ValueError | NotImplementedError) or HOPELESS.search(text):
+    if status is not None or isinstance(error, ValueError) or HOPELESS.search(text):
         return StoreFailure(url, action, why)
-    return Transient(why, may_have_landed="kind: Connect" not in text)
+    if NETWORK.search(text) or action.startswith("create "):
+        return Transient(why, may_have_landed="kind: Connect" not in text)
+    return StoreFailure(url, action, why)
 
 
 def range_is_past_the_end(error: Exception) -> bool:
