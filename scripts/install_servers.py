@@ -31,9 +31,8 @@ def install() -> None:
     SERVERS.mkdir(exist_ok=True)
     npm = node_bin().parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     flags = ["--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--loglevel=error"]
-    subprocess.run(
-        [node_bin() / "node", npm, "install", *flags, "--prefix", SERVERS, f"azurite@{AZURITE}"], check=True, cwd=SERVERS
-    )
+    command = [node_bin() / "node", npm, "install", *flags, "--prefix", SERVERS, f"azurite@{AZURITE}"]
+    subprocess.run(command, check=True, cwd=SERVERS)
     if not installed():
         sys.exit("npm said it was done, but azurite is not there")
     print(f"azurite {AZURITE} installed into {SERVERS}")

@@ -17,8 +17,9 @@ from servers import AzureServer, S3Server  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_credentials_from_outside() -> None:
-    """The tests give every credential themselves; whatever the machine has set must not leak into them."""
+def _nothing_from_outside() -> None:
+    """The tests give every credential themselves; those of the machine, and its proxies, must not leak into them."""
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     for name in [*os.environ]:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and "HOLDFAST_TEST_GCS_URL" not in os.environ:
             del os.environ[name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.errors import Fenced, NotActivated
+from holdfast.errors import BeingForgotten, Fenced, NotActivated
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot
 from holdfast.records import Base, Claim, Pin
@@ -55,8 +55,10 @@ def take_over(
 
     `choose` is called only after the claim stands and the sinks are fenced, so what it reads is final; it may raise,
     which leaves a claim without a base that the next one voids. `fence(generation, token)` raises every sink to this
-    generation. Raises Fenced if a later claim voided this one, NotActivated on a copy unless `activate`.
+    generation. Raises Fenced if a later claim voided this one, BeingForgotten if the choice falls again on a checkpoint
+    that a prune is after, NotActivated on a copy unless `activate`.
     """
+    refused: Slot | None = None
     while True:
         number, token = _claim(records, reason, activate)
         _void_lower(records, number)
@@ -65,8 +67,11 @@ def take_over(
         begin = choose()
         pin = _pin(records, begin, number, reason)
         if pin and begin.slot and records.being_forgotten(begin.slot):
-            # A prune is under way on the very checkpoint: it may go at any moment, so choose again.
+            # A prune is under way on the very checkpoint: it may go at any moment, so choose again, once.
             records.drop(pin)
+            if begin.slot == refused:
+                raise BeingForgotten(f"{records.name}@{begin.slot}")
+            refused = begin.slot
             continue
         _begin(records, number, begin)
         if pin:

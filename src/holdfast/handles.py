@@ -6,9 +6,9 @@ Every verb of the command line is one call here. Reading is lazy, and what was r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.check import Checked, check, verify_integrity
 from holdfast.checkpointer import Checkpointer
@@ -17,12 +17,21 @@ from holdfast.decide.references import Reference, parse_reference
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.timeline import World, abandoned, timeline
 from holdfast.decide.usage import Usage, usage
-from holdfast.errors import BadReference, CheckpointMissing, NameTaken, NoAnswer, ObjectMissing, PipelineMissing
-from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_prune, sweep
+from holdfast.errors import (
+    BadReference,
+    CheckpointMissing,
+    NameTaken,
+    NoAnswer,
+    NotActivated,
+    ObjectMissing,
+    PipelineMissing,
+    StillNeeded,
+)
+from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, named_objects, needs, plan_prune, sweep
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Head, Manifest, SinkStatus
 from holdfast.names import ask, name_checkpoint, pin_checkpoint, remove_name, remove_pins
-from holdfast.records import Answer, Base, Claim, Pin, Savepoint
+from holdfast.records import Answer, Base, Claim, Pin, Savepoint, Settled
 from holdfast.recovery import Demands
 from holdfast.repair import repair
 from holdfast.repository.artifacts import load_artifact
@@ -30,8 +39,8 @@ from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.root import RepositoryRecords, init_repository, open_repository
 from holdfast.repository.uploads import Limits
 from holdfast.restore import Progress, Restored, restore_to_files
-from holdfast.settle import LoopSink
-from holdfast.store import RetryPolicy, Store
+from holdfast.settle import LoopSink, committed_position
+from holdfast.store import Finding, RetryPolicy, Store
 
 _Bytes: TypeAlias = bytes
 """`Checkpoint.bytes` hides the builtin inside its class."""
@@ -74,6 +83,11 @@ class Repository:
     @property
     def store(self) -> Store:
         return self._records.store
+
+    @property
+    def proven(self) -> Sequence[Finding]:
+        """What was tried of the store when this call made the repository; empty if it was there already."""
+        return self._records.proven
 
     def pipelines(self) -> list[StoredPipeline]:
         """All pipelines, by name."""
@@ -142,6 +156,10 @@ class StoredPipeline:
         """Raise PipelineMissing, with the names that there are, if there is no such pipeline."""
         if not self.exists():
             raise PipelineMissing(self.name, [p.name for p in self.repository.pipelines()])
+
+    def is_copy(self) -> bool:
+        """Whether the newest claim was made in another repository: then only the copier may change it here."""
+        return not self.records.newest_is_local(self.records.generations())
 
     # ---- finding ----
 
@@ -281,6 +299,21 @@ class StoredPipeline:
         """Delete one checkpoint and say what went; refuses what anybody needs."""
         return delete_checkpoint(self.records, slot)
 
+    def plan_forget(self, slot: Slot) -> Removed:
+        """What `forget` would remove as things stand; changes nothing and refuses what `forget` would."""
+        world = self.world()
+        name = f"{self.name}@{slot}"
+        if self.is_copy():
+            raise NotActivated(self.name)
+        if slot not in world.counted():
+            raise CheckpointMissing(name, "the slot holds no checkpoint")
+        if slot in timeline(world)[-2:]:
+            raise StillNeeded(name, ["it is one of the last two checkpoints"])
+        if needed := needs(self.records, world.bases).get(slot):
+            raise StillNeeded(name, needed)
+        alone = self.records.manifest(slot).objects.keys() - named_objects(self.records, but=[slot])
+        return Removed([slot], sorted(alone))
+
     def remove_savepoint(self, name: str) -> Savepoint:
         return remove_name(self.records, name)
 
@@ -328,9 +361,26 @@ class Checkpoint:
     def sinks(self) -> dict[str, SinkStatus]:
         """Each sink as it stands now: what was Pending when the manifest was written may be settled since."""
         settled = self.pipeline.records.settled(self.slot)
-        if settled is None:
-            return self.manifest.sink_commit_statuses
-        return {name: SinkStatus(status="committed") for name in settled.outcomes}
+        if settled is not None:
+            return {name: SinkStatus(status="committed") for name in settled.outcomes}
+        statuses = dict(self.manifest.sink_commit_statuses)
+        for attempt in self._failed_attempts() if self.manifest.pending_sinks() else ():
+            for name, outcome in attempt.outcomes.items():
+                if outcome.status == "committed":
+                    statuses[name] = SinkStatus(status="committed")
+                elif name not in statuses or statuses[name].status != "committed":
+                    statuses[name] = SinkStatus(status="failed", why=outcome.why)
+        return statuses
+
+    def _failed_attempts(self) -> list[Settled]:
+        records = self.pipeline.records
+        after = records.keys.settled(self.slot).removesuffix("json")
+        listed = records.listed(records.keys.all_settled, "failed", start_after=after)
+        return [records.read(key, Settled) for key, name, _ in listed if name.slot == self.slot]
+
+    def sink_position(self, name: str) -> Any:
+        """Where a sink stood once this checkpoint's outputs were committed; None if that is not known."""
+        return committed_position(self.pipeline.records, self.manifest, name)
 
     def load(self, artifact: Artifact) -> _Bytes:
         """The bytes of one of its artifacts, verified."""

@@ -254,7 +254,7 @@ def _sinks_that_fit(manifest: Manifest) -> dict[str, str]:
     room = _SINKS_IN_HEAD
     sinks: dict[str, str] = {}
     for name, status in sorted(manifest.sink_commit_statuses.items()):
-        room -= len(name.encode()) + len(status.status) + 6
+        room -= len(_encoder.encode(name)) + len(status.status) + 4
         if room < 0:
             break
         sinks[name] = status.status

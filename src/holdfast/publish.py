@@ -41,7 +41,7 @@ class Publisher:
         self._tip = tip
         self._next = Slot(generation, 0) if tip is None or tip.generation != generation else _after(tip.at)
         self._unknown: tuple[Manifest, bytes] | None = None
-        self._unsettled: Manifest | None = None
+        self._unsettled = self._if_unsettled(tip)
         self._fenced: str | None = None
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="holdfast-upload")
         self._lock = threading.RLock()
@@ -69,14 +69,14 @@ class Publisher:
         with self._lock:
             self._refuse_stale()
             self.settle_unknown()
-            if self._unsettled is not None:
-                raise Unsettled(str(self._unsettled.at), self._unsettled.pending_sinks())
+            self._refuse_unsettled()
             pipeline_id = self.records.identity().pipeline_id
             while True:
                 manifest = draft.manifest(self._next, pipeline_id, about, self._tip)
                 if self._create(manifest, encode_manifest(manifest)) and self._counts(manifest):
                     break
                 self._refresh()
+                self._refuse_unsettled()
             self._accept(manifest)
         self._answer(draft, manifest)
         return manifest
@@ -115,13 +115,21 @@ class Publisher:
             raise
 
     def _counts(self, manifest: Manifest) -> bool:
-        """The look after the write. False: the slot was forgotten before we wrote into it."""
+        """The look after the write. False: the slot was forgotten before we wrote into it.
+
+        A slot can be taken by another publisher, pruned and deleted while we were on our way to it: the key is free
+        again, but what lands there counts for nothing. The claim is looked for last: a checkpoint that a taker abandoned
+        and pruned meanwhile must end as Fenced.
+        """
+        forgotten = self.records.is_forgotten(manifest.at)
         if self.records.is_claimed(self.generation + 1):
             self._fenced = f"generation {self.generation + 1} was claimed"
             self._refuse_stale()
-        # A slot can be taken by another publisher, pruned and deleted while we were on our way to it: the key is free
-        # again, but what lands there counts for nothing.
-        return not self.records.is_forgotten(manifest.at)
+        return not forgotten
+
+    def _refuse_unsettled(self) -> None:
+        if self._unsettled is not None:
+            raise Unsettled(str(self._unsettled.at), self._unsettled.pending_sinks())
 
     def _refuse_stale(self) -> None:
         if self._fenced is not None:
@@ -144,11 +152,16 @@ class Publisher:
         world = World(slots=held, void=void, forgotten=self.records.forgotten(Slot(self.generation, 0)))
         self._next = next_slot(world, self.generation)
         counted = sorted(world.counted())
-        if counted:
-            self._tip = self.records.manifest(counted[-1])
-            return
-        base = self.records.read(self.records.keys.base(self.generation), Base)
-        self._tip = self.records.manifest(base.slot) if base.slot else None
+        base = self.records.read(self.records.keys.base(self.generation), Base).slot
+        slot = counted[-1] if counted else base
+        self._tip = self.records.manifest(slot) if slot else None
+        self._unsettled = self._if_unsettled(self._tip)
+
+    def _if_unsettled(self, manifest: Manifest | None) -> Manifest | None:
+        """Nobody moves past a checkpoint whose sinks are not all committed, whoever published it."""
+        if manifest is None or not manifest.pending_sinks():
+            return None
+        return None if self.records.settled(manifest.at) else manifest
 
     def _answer(self, draft: Draft, manifest: Manifest) -> None:
         if draft.requests:

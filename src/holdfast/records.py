@@ -251,7 +251,7 @@ def _open(key: str, line: bytes) -> dict[str, Any]:
 def refuse_newer(what: str, version: str) -> None:
     """Raise FormatTooNew for a major version above ours, DamagedRecord for what is no version."""
     major, _, minor = version.partition(".")
-    if not (major.isdigit() and minor.isdigit()):
+    if not (major.isdecimal() and minor.isdecimal()):
         raise DamagedRecord(what, f"{version!r} is no format version")
     if int(major) > MAJOR:
         raise FormatTooNew(what, version)

@@ -15,6 +15,7 @@ from holdfast.claim import Begin, Generation, Reason, take_over
 from holdfast.decide.fingerprint import Fingerprint, differences
 from holdfast.decide.timeline import World, gaps, lineage, timeline
 from holdfast.errors import (
+    BeingForgotten,
     CheckpointMissing,
     Damage,
     FingerprintMismatch,
@@ -133,6 +134,11 @@ def choose(
             _refuse_changed(manifest, demands)
             _refuse_unsettled(records, manifest, sinks or {})
             return Choice(manifest, tuple(skipped))
+        if records.is_forgotten(slot):
+            # Not damaged but pruned while we looked at it.
+            if demands.to is not None:
+                raise BeingForgotten(str(slot))
+            return choose(records, demands, sinks, proven)
         if demands.to is not None:
             raise InvalidManifest(str(slot), [why])
         skipped.append(Skipped(slot, why))

@@ -114,21 +114,19 @@ def plan_settlement(
 ) -> Settlement:
     """Compare where fenced sinks stand with where the chosen checkpoint left them.
 
-    A sink that tells no position counts as ahead when checkpoints were fallen back over. With no checkpoint at all, a
-    sink that holds something is never emptied: the repository is more likely to be the wrong one.
+    A sink that tells no position counts as ahead when checkpoints were fallen back over. A sink goes back only to a
+    position that was recorded: one that holds something where the records know of nothing is never emptied, since the
+    repository, or the sink, is more likely to be the wrong one.
     """
     if manifest is None:
         return Settlement(stuck=tuple(sorted(name for name, position in positions.items() if position is not None)))
     if manifest.pending_sinks() and records.settled(manifest.at) is None:
         return Settlement()
-    ahead = [name for name in sorted(sinks) if _is_ahead(records, manifest, name, positions.get(name), went_back)]
-    return Settlement(
-        to_roll_back=tuple(name for name in ahead if sinks[name].can_roll_back()),
-        stuck=tuple(name for name in ahead if not sinks[name].can_roll_back()),
-    )
-
-
-def _is_ahead(records: PipelineRecords, manifest: Manifest, name: str, position: Any, went_back: bool) -> bool:
-    if position is None:
-        return went_back
-    return bool(position != committed_position(records, manifest, name))
+    back: list[str] = []
+    stuck: list[str] = []
+    for name in sorted(sinks):
+        position, recorded = positions.get(name), committed_position(records, manifest, name)
+        is_ahead = went_back if position is None else position != recorded
+        if is_ahead:
+            (back if recorded is not None and sinks[name].can_roll_back() else stuck).append(name)
+    return Settlement(tuple(back), tuple(stuck))

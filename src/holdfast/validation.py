@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import uuid
@@ -137,7 +136,7 @@ def _artifact_fault(manifest: Manifest, artifact: Artifact) -> str | None:
 def _inline_fault(artifact: Artifact) -> str | None:
     try:
         data = base64.b64decode(artifact.inline or "", validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         return f"its inline state can't be decoded: {error}"
     if len(data) != artifact.size_bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
         return "its inline state does not match its size and digest"

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from hashlib import sha256
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,7 @@ print(encode_state({SMALL!r}).hex())
         memoryview(b"abcdef").cast("H"),
         memoryview(b"abcdef").cast("B", (2, 3)),
         memoryview(b""),
+        memoryview(np.empty((0, 3))),
     ],
 )
 def test_states_may_be_given_as_any_buffer(buffer: bytearray | memoryview) -> None:
@@ -121,7 +123,7 @@ def test_states_may_be_given_as_any_buffer(buffer: bytearray | memoryview) -> No
 def test_every_truncation_is_damage() -> None:
     record = encode_state(SMALL)
     for size in range(len(record)):
-        with pytest.raises(DamagedState):
+        with pytest.raises(DamagedState, match=r"too few|should have"):
             decode_state(record[:size])
 
 
@@ -186,6 +188,7 @@ def test_a_missing_section_is_damage(tag: bytes) -> None:
     [
         ("is there twice", body(encode_state(SMALL)) + section(b"META", struct.pack("<Q", 0)), 5),
         ("bytes too many", body(encode_state(SMALL)) + b"\0", 4),
+        ("bytes too many", body(encode_state(replace(SMALL, metadata={})))[:-20] + section(b"META", bytes(9)), 4),
         ("maps are sorted", body(encode_state(SMALL)).replace(b"totals", b"aaaaaa"), 4),
         ("not UTF-8", body(encode_state(SMALL)).replace(b"orders", b"order\xff"), 4),
     ],

@@ -48,8 +48,6 @@ class TestS3(StoreContract):
 
 
 class TestAzure(StoreContract):
-    many_keys = 601  # more than two batches of a bulk delete
-
     @pytest.fixture
     def store(self, azure_store: Store) -> Store:
         return azure_store

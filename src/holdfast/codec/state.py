@@ -177,7 +177,7 @@ def _block(data: bytes | memoryview) -> Parts:
 def _read_map(reader: Reader, read: Callable[[Reader], T]) -> dict[str, T]:
     content: dict[str, T] = {}
     last = None
-    for _ in range(reader.count(at_least=16)):
+    for _ in range(reader.number()):
         key = reader.text()
         if last is not None and key <= last:
             raise DamagedState(f"{key!r} comes after {last!r}: maps are sorted")

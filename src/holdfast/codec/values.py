@@ -218,12 +218,12 @@ def _get_float(reader: Reader, _: int) -> float:
 
 
 def _get_list(reader: Reader, depth: int) -> list[object]:
-    return [_get(reader, depth) for _ in range(reader.count())]
+    return [_get(reader, depth) for _ in range(reader.number())]
 
 
 def _get_dict(reader: Reader, depth: int) -> dict[object, object]:
     value: dict[object, object] = {}
-    count = reader.count(at_least=2)
+    count = reader.number()
     for _ in range(count):
         at, key, item = reader.at, _get(reader, depth), _get(reader, depth)
         try:

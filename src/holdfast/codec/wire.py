@@ -40,10 +40,6 @@ class Reader:
         self.at = 0
         self.end = len(data)
 
-    @property
-    def left(self) -> int:
-        return self.end - self.at
-
     def take(self, size: int) -> memoryview:
         start = self.at
         stop = start + size
@@ -59,13 +55,6 @@ class Reader:
     def block(self) -> memoryview:
         return self.take(self.number())
 
-    def count(self, at_least: int = 1) -> int:
-        """How many items follow, each of `at_least` bytes: a count that the rest can't hold is damage at once."""
-        n = self.number()
-        if n * at_least > self.left:
-            raise DamagedState(f"{n} items are promised at {self.at}, {self.left} bytes are left")
-        return n
-
     def text(self) -> str:
         at = self.at
         try:
@@ -74,5 +63,5 @@ class Reader:
             raise DamagedState(f"the text at {at} is not UTF-8") from error
 
     def finish(self) -> None:
-        if self.left:
-            raise DamagedState(f"{self.left} bytes too many at {self.at}")
+        if self.at != self.end:
+            raise DamagedState(f"{self.end - self.at} bytes too many at {self.at}")

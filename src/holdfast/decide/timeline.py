@@ -113,6 +113,8 @@ def gaps(world: World) -> list[str]:
     for g, last in sorted(tops.items()):
         if g not in world.claims:
             found.append(f"the claim of generation {g}, which has checkpoints")
+        if g not in world.bases and (begun is None or g > begun):
+            found.append(f"the base of generation {g}, which has checkpoints")
         found += [f"the manifest of {Slot(g, n)}" for n in range(last) if Slot(g, n) not in known]
     for g, base in sorted(world.bases.items()):
         if base.slot is not None and not base.void and base.slot not in known:

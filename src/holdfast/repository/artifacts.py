@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -143,7 +142,7 @@ def _load_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifa
 def _inline(artifact: Artifact) -> Loaded:
     try:
         data = base64.b64decode(artifact.inline or "", validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         return artifact, DamagedArtifact("inline state", f"it can't be decoded: {error}")
     return _verified(artifact, data, "inline state")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.errors import FormatTooNew, MissingRecords, ObjectMissing, RepositoryMissing
 from holdfast.ids import new_id, new_token, now_ms
 from holdfast.layout import PIPELINES, REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.store import RetryPolicy, Store, open_store, probe
+from holdfast.store import Finding, RetryPolicy, Store, open_store, probe
 
 __all__ = ["RepositoryRecords", "init_repository", "open_repository"]
 
@@ -17,9 +17,10 @@ __all__ = ["RepositoryRecords", "init_repository", "open_repository"]
 class RepositoryRecords:
     """A repository that is there: its store, its id, and the records of its pipelines."""
 
-    def __init__(self, store: Store, record: RepositoryRecord) -> None:
+    def __init__(self, store: Store, record: RepositoryRecord, proven: Sequence[Finding] = ()) -> None:
         self.store = store
         self.record = record
+        self.proven = proven
 
     @property
     def id(self) -> str:
@@ -60,10 +61,10 @@ def init_repository(
     try:
         return open_repository(store)
     except RepositoryMissing:
-        probe(store)
+        proven = probe(store)
     record = RepositoryRecord(token=new_token(), repository_id=new_id(), created_ms=now_ms())
     store.create(REPOSITORY, seal(record))
-    return open_repository(store)
+    return RepositoryRecords(store, open_repository(store).record, proven)
 
 
 def _store(place: str | Store, options: Mapping[str, str] | None, retry: RetryPolicy | None) -> Store:

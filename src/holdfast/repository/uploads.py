@@ -109,10 +109,13 @@ class Upload:
         return Artifact(sha256=digest.hexdigest(), size_bytes=size, is_delta=is_delta, after=after, path=path)
 
     def finish(self) -> dict[str, int]:
-        """Send what is still gathered, wait for all of it, and give the objects with their sizes."""
+        """Send what is still gathered, wait for all of it, and give the objects with their sizes.
+
+        Once a part of it has failed this raises every time: bytes that did not arrive must never be named.
+        """
         with self._lock:
             self._close_pack()
-            running, self._running = self._running, []
+            running = list(self._running)
         failures = [error for future in running if (error := future.exception())]
         if failures:
             raise failures[0]

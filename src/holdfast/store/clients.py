@@ -40,6 +40,8 @@ SECRETS = (
     "service_account_key",
 )
 
+ENDPOINTS = ("endpoint", "endpoint_url", "base_url")
+
 # Azure's batch takes 256, S3's 1000.
 DELETE_BATCH: dict[Cloud, int] = {"s3": 1000, "gs": 250, "az": 250}
 NO_RETRY = {"max_retries": 0}
@@ -52,6 +54,12 @@ def connect(
 
     Sends no request yet. Raises BadURL for an option that the cloud does not know.
     """
+    for name, value in options.items():
+        # obstore would panic at either. A key that was read from a file often ends in a line break.
+        if not value.isprintable():
+            raise BadURL(url, f"the option {name} holds a line break or another control character")
+        if name in ENDPOINTS and not value.startswith(("http://", "https://")):
+            raise BadURL(url, f"the option {name} must begin with http:// or https://")
     config: dict[str, Any] = {_ALIASES.get((cloud, name), name): value for name, value in options.items()}
     # Plain http is used only where the endpoint says so, and then it is meant.
     client_options = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import re
 from bisect import bisect_left, bisect_right
@@ -15,7 +16,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore
 
-from holdfast.errors import ForkedProcess, ObjectMissing, StoreFailure
+from holdfast.errors import ForkedProcess, ObjectMissing, OutcomeUnknown, StoreError, StoreFailure
 from holdfast.store.cloud_errors import range_is_past_the_end, translate
 from holdfast.store.contract import CHUNK, Buffer, ObjectInfo, Store
 from holdfast.store.keys import check_key, check_prefix
@@ -58,6 +59,8 @@ class CloudStore(Store):
             except ObjectMissing:
                 # Any conflict reads as "already exists": two writers at once, an object being deleted.
                 raise Transient(f"{key} is said to exist, but is not there") from None
+            except StoreError as error:
+                raise OutcomeUnknown(self.url, key, error.message) from error
         return True
 
     def put(self, key: str, data: Buffer) -> None:
@@ -127,21 +130,21 @@ class CloudStore(Store):
                 size += len(chunk)
         except BaseException as error:
             # Leaving the writer's own `with` by an exception is how it is told to give the upload up.
-            writer.__exit__(type(error), error, error.__traceback__)
+            with contextlib.suppress(BaseError, OSError):
+                writer.__exit__(type(error), error, error.__traceback__)
             raise
         try:
             self._call("write", key, writer.close)
         except (Transient, StoreFailure, ObjectMissing):
             # The reply to the last request may be lost, and its repetition then finds no upload to finish.
-            if self._size(key) != size:
+            if not self._holds(key, size):
                 raise
         return size
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         left = self._size(key) - offset
         left = left if length is None else min(left, length)
-        while left > 0:
-            [chunk] = self.get_ranges(key, [(offset, min(left, CHUNK))])
+        while left > 0 and (chunk := self.get_ranges(key, [(offset, min(left, CHUNK))])[0]):
             yield chunk
             offset += len(chunk)
             left -= len(chunk)
@@ -165,6 +168,12 @@ class CloudStore(Store):
 
     def _size(self, key: str) -> int:
         return self._call("head", key, lambda: obstore.head(self._client, key)["size"])
+
+    def _holds(self, key: str, size: int) -> bool:
+        try:
+            return self._size(key) == size
+        except ObjectMissing:
+            return False
 
     def _delete_one(self, key: str) -> None:
         try:

@@ -21,14 +21,16 @@ DENIED = re.compile(
     r"AuthorizationHeaderMalformed|AuthenticationFailed|AuthorizationFailure|InvalidAuthenticationInfo"
 )
 # Where obstore looks for credentials when it was given none.
-CREDENTIAL_SOURCE = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|computeMetadata|token request|oauth2/v2\.0/token")
+CREDENTIAL_SOURCE = re.compile(
+    r"169\.254\.169\.254|169\.254\.170\.2|/latest/api/token|/latest/meta-data|"
+    r"computeMetadata|token request|oauth2/v2\.0/token"
+)
 PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 507, 509, 529}
 PASSING_CODE = re.compile(r"RequestTimeout|SlowDown|InternalError|ServerBusy|OperationTimedOut|OperationAborted")
 NETWORK = re.compile(r"HTTP error|HttpError")
+NEVER_SENT = re.compile(r"HttpError \{\s*kind: Connect,")
 # A request that could not even be put together, or went to a place that speaks something else.
-HOPELESS = re.compile(
-    r"builder error|relative URL without a base|invalid port|InvalidHeader|CertificateError|UnknownIssuer"
-)
+HOPELESS = re.compile(r"builder error|Received redirect|UnknownIssuer|invalid peer certificate|CertificateError")
 
 
 def translate(error: Exception, url: str, action: str, key: str, worked_before: bool) -> HoldfastError | Transient:
@@ -58,7 +60,7 @@ def translate(error: Exception, url: str, action: str, key: str, worked_before: 
     if status is not None or isinstance(error, ValueError) or HOPELESS.search(text):
         return StoreFailure(url, action, why)
     if NETWORK.search(text) or action.startswith("create "):
-        return Transient(why, may_have_landed="kind: Connect" not in text)
+        return Transient(why, may_have_landed=not NEVER_SENT.search(text))
     return StoreFailure(url, action, why)
 
 

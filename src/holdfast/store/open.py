@@ -48,14 +48,14 @@ def open_store(url: str, options: Mapping[str, str] | None = None, retry: RetryP
         return _open_cloud(url, scheme, given, retry or RetryPolicy())
     if scheme in ELSEWHERE:
         raise BadURL(redact(url), ELSEWHERE[scheme])
-    if given:
-        raise BadURL(redact(url), f"only a cloud store takes options, and {', '.join(sorted(given))} was given")
+    if given or (scheme and "?" in url):
+        raise BadURL(redact(url), "only a cloud store takes options")
     if scheme == "memory":
         return MemoryStore(url.partition("://")[2].strip("/"))
     if scheme == "file":
         parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost") or parts.query:
-            raise BadURL(redact(url), "a local address is file:///PATH, without a host and without options")
+        if parts.netloc not in ("", "localhost"):
+            raise BadURL(redact(url), "a local address is file:///PATH, without a host")
         return FileStore(unquote(parts.path))
     if scheme or not url:
         raise BadURL(redact(url), f"the scheme {scheme!r} is not known" if scheme else "the address is empty")

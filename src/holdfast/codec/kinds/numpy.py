@@ -17,6 +17,9 @@ BIT_GENERATORS = {
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 
+# NumPy's own is 4 words. Without a bound a damaged number could ask for all the memory there is.
+LARGEST_POOL = 1024
+
 
 def reduce(value: Any) -> Reduced | None:
     kind = type(value)
@@ -97,10 +100,16 @@ def _bits(generator: Any) -> tuple[str, object, object]:
     kind, seed = type(generator), getattr(generator, "seed_seq", None)
     if BIT_GENERATORS.get(kind.__name__) is not kind:
         raise Unsupported(f"numpy generator on a {kind.__qualname__}")
-    return kind.__name__, generator.state, seed.state if type(seed) is np.random.SeedSequence else None
+    if type(seed) is not np.random.SeedSequence:
+        return kind.__name__, generator.state, None
+    if seed.pool_size > LARGEST_POOL:
+        raise Unsupported(f"numpy seed sequence with a pool of {seed.pool_size} words")
+    return kind.__name__, generator.state, seed.state
 
 
 def _bit_generator(name: str, state: Any, seed: Any) -> Any:
+    if seed is not None and seed["pool_size"] > LARGEST_POOL:
+        raise ValueError(f"a pool of {seed['pool_size']} words")
     generator = BIT_GENERATORS[name](0 if seed is None else np.random.SeedSequence(**seed))
     generator.state = state
     return generator

@@ -54,9 +54,12 @@ def _loss(frame: Any, again: Any) -> str | None:
     for at, name in enumerate(frame.columns):
         if again.dtypes.iloc[at] != frame.dtypes.iloc[at]:
             return f"column {name!r}"
-    if type(again.index) is not type(frame.index) or list(again.index.names) != list(frame.index.names):
+    # A range is kept as its bounds, which no rows can't show.
+    if not isinstance(frame.index, pd.RangeIndex) and _kind(again.index) != _kind(frame.index):
         return "index"
-    for level in range(frame.index.nlevels):
-        if again.index.get_level_values(level).dtype != frame.index.get_level_values(level).dtype:
-            return "index"
     return None if again.attrs == frame.attrs else "attrs"
+
+
+def _kind(index: Any) -> tuple[object, ...]:
+    levels = [index.get_level_values(level).dtype for level in range(index.nlevels)]
+    return type(index), list(index.names), levels

@@ -1,0 +1,194 @@
+"""What the verbs share: the options that they all have, how a repository is opened, and how they are declared."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from holdfast.cli.render import Output, show_block
+from holdfast.cli.text import moment
+from holdfast.errors import HoldfastError, StoreError
+
+if TYPE_CHECKING:
+    from holdfast.handles import Repository
+
+__all__ = ["Failed", "Session", "StoreOption", "Verb", "for_each", "verb"]
+
+T = TypeVar("T")
+
+
+class Session:
+    """What a verb is run with: where the repository is, and how to show things."""
+
+    def __init__(self, common: dict[str, Any]) -> None:
+        self.as_json: bool = common["json"]
+        self.utc: bool = common["utc"]
+        self.output = Output(quiet=common["quiet"])
+        self.url: str | None = common.get("repo")
+        self.options: dict[str, str] = dict(common.get("repo_option", ()))
+        self.retry_seconds: float | None = common.get("retry_seconds")
+
+    def repository(self) -> Repository:
+        """The repository that --repo or HOLDFAST_REPO names."""
+        return self.open(self.require_url(), self.options)
+
+    def require_url(self) -> str:
+        if not self.url:
+            raise click.UsageError("Which repository? Give --repo URL, or set HOLDFAST_REPO.")
+        return self.url
+
+    def open(self, url: str, options: dict[str, str], *, create: bool = False) -> Repository:
+        # Everything below pulls in the store and the records, which --help and usage errors do without.
+        from holdfast.handles import open_url
+        from holdfast.store import RetryPolicy
+
+        retry = None if self.retry_seconds is None else RetryPolicy(budget_seconds=self.retry_seconds)
+        return open_url(url, create=create, options=options, retry=retry)
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a command that was given --json."""
+        from holdfast.report import to_json
+
+        click.echo(to_json(value))
+
+    def end(self, failed: Sequence[Failed]) -> None:
+        """End with the exit code of the first failure, if there is one."""
+        if failed:
+            sys.exit(failed[0].error.exit_code)
+
+    def time(self, timestamp_ms: int | None) -> str:
+        return moment(timestamp_ms, utc=self.utc)
+
+
+class Failed(NamedTuple):
+    """A pipeline that could not be dealt with, and why."""
+
+    pipeline: str
+    error: HoldfastError
+
+    def document(self) -> dict[str, Any]:
+        return {"pipeline": self.pipeline, "error": self.error}
+
+
+def for_each(session: Session, names: Iterable[str], act: Callable[[str], None]) -> list[Failed]:
+    """Act on each pipeline; one that fails does not keep the others from their turn.
+
+    With a single one, or when the store itself is the failure, the error is raised as it is. The caller ends with
+    `Session.end`.
+    """
+    chosen = list(names)
+    failed: list[Failed] = []
+    for name in chosen:
+        try:
+            act(name)
+        except StoreError:
+            raise
+        except HoldfastError as error:
+            if len(chosen) == 1:
+                raise
+            failed.append(Failed(name, error))
+            if not session.as_json:
+                show_block(f"{name}: {error.message}", error.code, error.hint)
+    return failed
+
+
+class StoreOption(click.ParamType):  # type: ignore[type-arg]  # not generic at run time
+    """KEY=VALUE for a store. `env:NAME` and `file:PATH` as the value keep a secret out of argv and history.
+
+    What was given is never repeated in a message: it may be the secret.
+    """
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, given = str(value).partition("=")
+        if not (key and equals):
+            self.fail("write KEY=VALUE, KEY=env:NAME or KEY=file:PATH", param, ctx)
+        kind, _, where = given.partition(":")
+        if kind == "env":
+            if where not in os.environ:
+                self.fail(f"{key}: the environment has no {where}", param, ctx)
+            return key, os.environ[where]
+        if kind == "file":
+            try:
+                return key, Path(where).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is not text"
+                self.fail(f"{key}: {where} can't be read: {why}", param, ctx)
+        return key, given
+
+
+class Verb(click.Command):
+    """A command with a section of examples in its help."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"  {example}\n")
+
+
+def verb(
+    name: str,
+    *params: click.Parameter,
+    examples: str,
+    repository: bool = True,
+    store: bool = True,
+    cls: type[Verb] = Verb,
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Declare a verb: its own parameters, then those that all share. The function gets a Session first.
+
+    `repository` adds --repo and its options; `store` is for verbs that talk to a store in another way.
+    """
+    shared = [*(_REPOSITORY if repository else ()), *(_STORE if store else ()), *_OUTPUT]
+    taken = {param.name for param in shared if param.name}
+
+    def declare(function: Callable[..., None]) -> click.Command:
+        def callback(**given: Any) -> None:
+            common = {name: given.pop(name) for name in taken}
+            function(Session(common), **given)
+
+        lines = [line for line in cleandoc(examples).splitlines() if line]
+        text = cleandoc(function.__doc__ or "")
+        return cls(name, params=[*params, *shared], callback=callback, help=text, examples=lines)
+
+    return declare
+
+
+_REPOSITORY = (
+    click.Option(["--repo"], metavar="URL", envvar="HOLDFAST_REPO", show_envvar=True, help="The repository."),
+    click.Option(
+        ["--repo-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of the store, such as credentials; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+)
+
+_STORE = (
+    click.Option(
+        ["--retry-seconds"],
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="How long to keep trying when the store fails.  [default: 60]",
+    ),
+)
+
+_OUTPUT = (
+    click.Option(["--json"], is_flag=True, help="Write one JSON document to stdout; errors too."),
+    click.Option(["--utc"], is_flag=True, help="Show times in UTC, not in the local zone."),
+    click.Option(["--quiet", "-q"], is_flag=True, help="No remarks and no progress: only results and errors."),
+    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+)

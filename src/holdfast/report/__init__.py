@@ -1,0 +1,39 @@
+"""Read models: what people ask of a repository, as plain structs for the command line and other front ends.
+
+Nothing here prints, and nothing is changed in the repository.
+"""
+
+from __future__ import annotations
+
+from holdfast.report.details import CheckpointDetails, describe
+from holdfast.report.difference import Difference, compare
+from holdfast.report.lists import (
+    CheckpointRow,
+    GenerationRow,
+    PipelineRow,
+    list_checkpoints,
+    list_generations,
+    list_pipelines,
+)
+from holdfast.report.outcomes import describe_checked, describe_copied, describe_plan, describe_usage
+from holdfast.report.plain import iso_time, plain, to_json
+
+__all__ = [
+    "CheckpointDetails",
+    "CheckpointRow",
+    "Difference",
+    "GenerationRow",
+    "PipelineRow",
+    "compare",
+    "describe",
+    "describe_checked",
+    "describe_copied",
+    "describe_plan",
+    "describe_usage",
+    "iso_time",
+    "list_checkpoints",
+    "list_generations",
+    "list_pipelines",
+    "plain",
+    "to_json",
+]
