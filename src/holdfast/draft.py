@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.errors import BadValue, BrokenChain
+from holdfast.errors import BadValue, BrokenChain, DamagedArtifact, Overtaken
 from holdfast.ids import new_id, now_ms
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Manifest, Parent, SinkStatus
@@ -202,8 +202,13 @@ class Draft:
         if not moving:
             return
         moved: dict[tuple[str | None, int | None], Artifact] = {}
-        for old, data in load_artifacts(self._records.store, self._records.keys, moving.values()):
-            moved[old.path, old.offset] = self._upload.add(data, old.sha256)
+        try:
+            for old, data in load_artifacts(self._records.store, self._records.keys, moving.values()):
+                moved[old.path, old.offset] = self._upload.add(data, old.sha256)
+        except DamagedArtifact as damage:
+            if self._records.store.list(f"{self._records.keys.prefix}{damage.path.rpartition('/')[0]}/"):
+                raise
+            raise Overtaken(self._records.name, damage.message) from damage
 
         def follow(a: Artifact) -> Artifact:
             place = moved.get((a.path, a.offset))

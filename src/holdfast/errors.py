@@ -28,7 +28,8 @@ HoldfastError                      exit 1
 │   ├── BeingForgotten             HF-4002
 │   ├── NameTaken                  HF-4003
 │   ├── Diverged                   HF-4004
-│   └── NoAnswer                   HF-4005
+│   ├── NoAnswer                   HF-4005
+│   └── Overtaken                  HF-4006
 ├── Refused                        exit 6
 │   ├── UnsafeStore                HF-5001
 │   ├── StillNeeded                HF-5002
@@ -88,6 +89,7 @@ __all__ = [
     "NothingRestorable",
     "ObjectMissing",
     "OutcomeUnknown",
+    "Overtaken",
     "PipelineMissing",
     "PlaceMissing",
     "PlaceNotEmpty",
@@ -372,6 +374,15 @@ class NoAnswer(LostRace):
     code = "HF-4005"
     template = "nothing that runs {pipeline!r} answered within {seconds:.0f} s"
     advice = "Is it running? A request is answered with the next checkpoint; wait longer with --timeout."
+
+
+@dataclass(eq=False)
+class Overtaken(LostRace):
+    pipeline: str
+    why: str
+    code = "HF-4006"
+    template = "a checkpoint of {pipeline!r} was overtaken: {why}"
+    advice = "Another publisher of this generation has moved on; nothing is lost. Begin a new checkpoint."
 
 
 class Refused(HoldfastError):

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.decide.retention import Candidate, KeepPolicy, Verdict, retain
 from holdfast.decide.timeline import World, abandoned, current, timeline
-from holdfast.errors import BeingForgotten, CheckpointMissing, NotActivated, ObjectMissing, StillNeeded
+from holdfast.errors import (
+    BeingForgotten,
+    CheckpointMissing,
+    MissingRecords,
+    NotActivated,
+    ObjectMissing,
+    StillNeeded,
+)
 from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.records import Base, Decision, Intent
@@ -75,15 +83,16 @@ def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
     standing, leftovers = timeline(world), sorted(set(world.slots) & set(world.forgotten))
     if not standing:
         policy = KeepPolicy()
-    heads = _heads(records, [*abandoned(world), *standing])
+    times = _times(records, [*abandoned(world), *standing])
     savepoints, pins = _holders(records, world)
     base = _newest_base(world.bases)
 
     def candidate(slot: Slot, on_timeline: bool) -> Candidate:
         held = (tuple(savepoints.get(slot, ())), tuple(pins.get(slot, ())))
-        return Candidate(slot, heads[slot], on_timeline, *held, base_of_newest=slot == base)
+        return Candidate(slot, times[slot], on_timeline, *held, base_of_newest=slot == base)
 
-    candidates = [candidate(slot, False) for slot in abandoned(world)] + [candidate(slot, True) for slot in standing]
+    candidates = [candidate(slot, False) for slot in abandoned(world) if slot in times]
+    candidates += [candidate(slot, True) for slot in standing if slot in times]
     protected = {verdict.candidate.slot for verdict in retain(candidates, KeepPolicy(last=2)) if verdict.keep}
     interrupted = sorted(slot for slot in records.intents() if slot not in protected)
     return PrunePlan(records, retain(candidates, policy), interrupted, leftovers)
@@ -254,11 +263,22 @@ def _holders(records: PipelineRecords, world: World) -> tuple[dict[Slot, list[st
     return savepoints, pins
 
 
-def _heads(records: PipelineRecords, slots: Iterable[Slot]) -> dict[Slot, int]:
-    """When each checkpoint was taken; read by a few threads, since a long history has many."""
+def _times(records: PipelineRecords, slots: Iterable[Slot]) -> dict[Slot, int]:
+    """When each checkpoint was taken, without those that another prune took away meanwhile."""
     slots = list(slots)
     with ThreadPoolExecutor(8, thread_name_prefix="holdfast-heads") as pool:
-        return dict(zip(slots, (head.timestamp_ms for head in pool.map(records.head, slots)), strict=True))
+        return {
+            slot: time for slot, time in zip(slots, pool.map(partial(_time, records), slots), strict=True) if time >= 0
+        }
+
+
+def _time(records: PipelineRecords, slot: Slot) -> int:
+    try:
+        return records.head(slot).timestamp_ms
+    except ObjectMissing:
+        if records.is_forgotten(slot):
+            return -1
+        raise MissingRecords(records.keys.manifest(slot), "the manifest vanished and was never forgotten") from None
 
 
 def _refuse_copy(records: PipelineRecords) -> None:

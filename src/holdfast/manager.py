@@ -181,6 +181,8 @@ class CheckpointManager:
         as it is and one that is no longer registered is only in the `state` that this returns.
         """
         it = self._stream(stream)
+        if it.closed:
+            raise it.refusal()
         if self._background is not None:
             self._background.drain(stream)
         if isinstance(to, str):

@@ -6,7 +6,7 @@ and decisions. Whichever way the two interleave, at least one of them sees the o
 
 from __future__ import annotations
 
-from holdfast.errors import BeingForgotten, CheckpointMissing, NameTaken
+from holdfast.errors import BeingForgotten, CheckpointMissing, NameTaken, ObjectMissing
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot, check_name
 from holdfast.manifest import Head
@@ -24,6 +24,7 @@ def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoin
     """
     check_name("savepoint", name)
     while True:
+        k = _next_word(records, name)
         standing = records.savepoints().get(name)
         if standing is not None:
             if standing.at != head.at:
@@ -37,13 +38,14 @@ def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoin
             checkpoint_id=head.checkpoint_id,
             created_ms=now_ms(),
         )
-        if _say(records, word):
+        if _say(records, word, k):
             return word
 
 
 def remove_name(records: PipelineRecords, name: str) -> Savepoint:
     """Take a name off its checkpoint, which then falls under retention again."""
     while True:
+        k = _next_word(records, name)
         standing = records.savepoints().get(name)
         if standing is None:
             raise CheckpointMissing(f"{records.name}@{name}", "there is no such savepoint")
@@ -56,14 +58,20 @@ def remove_name(records: PipelineRecords, name: str) -> Savepoint:
             created_ms=now_ms(),
             removed=True,
         )
-        if _say(records, word):
+        if _say(records, word, k):
             return standing
 
 
-def _say(records: PipelineRecords, word: Savepoint) -> bool:
-    """Create the next word on a name and look for a prune; False if another word got there first."""
-    said = [named.k for _, named, _ in records.listed(records.keys.savepoints, "savepoint") if named.name == word.name]
-    key = records.keys.savepoint(word.name, 1 + max(said, default=-1))
+def _next_word(records: PipelineRecords, name: str) -> int:
+    """Which word on a name comes next. Ask before looking what the name stands for: a word said in between is then
+    either seen by that look or in the way of ours."""
+    said = [named.k for _, named, _ in records.listed(records.keys.savepoints, "savepoint") if named.name == name]
+    return 1 + max(said, default=-1)
+
+
+def _say(records: PipelineRecords, word: Savepoint, k: int) -> bool:
+    """Create the k-th word on a name and look for a prune; False if another word got there first."""
+    key = records.keys.savepoint(word.name, k)
     void = Savepoint(
         token=new_token(), name=word.name, generation=0, slot=0, checkpoint_id="", created_ms=now_ms(), void=True
     )
@@ -111,7 +119,15 @@ def waiting_requests(records: PipelineRecords) -> list[Request]:
     listed = records.listed(records.keys.requests, "request", "answer")
     answered = {named.token for _, named, _ in listed if named.what == "answer"}
     keys = [key for key, named, _ in listed if named.what == "request" and named.token not in answered]
-    return [records.read(key, Request) for key in keys]
+    return [request for key in keys if (request := _request(records, key)) is not None]
+
+
+def _request(records: PipelineRecords, key: str) -> Request | None:
+    try:
+        return records.read(key, Request)
+    except ObjectMissing:
+        # Whoever asked has given up and taken it back.
+        return None
 
 
 def answer(records: PipelineRecords, request: Request, head: Head) -> Answer:

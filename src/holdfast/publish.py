@@ -11,7 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.decide.timeline import World, next_slot
 from holdfast.draft import Description, Draft
-from holdfast.errors import Fenced, OutcomeUnknown, StoreError, Unsettled
+from holdfast.errors import (
+    Fenced,
+    MissingRecords,
+    ObjectMissing,
+    OutcomeUnknown,
+    Overtaken,
+    StoreError,
+    Unsettled,
+)
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest, decode_head, encode_manifest
 from holdfast.names import answer, waiting_requests
@@ -64,7 +72,8 @@ class Publisher:
 
         Raises Fenced if a higher generation was claimed: the manifest may then stand and be adopted by it, so the
         caller must not abort what it prepared in its sinks. Raises OutcomeUnknown if the store never answered: the
-        next call settles it first. Raises Unsettled while sinks of the checkpoint before are not all committed.
+        next call settles it first. Raises Unsettled while sinks of the checkpoint before are not all committed, and
+        Overtaken if another publisher of this generation got further.
         """
         with self._lock:
             self._refuse_stale()
@@ -77,6 +86,7 @@ class Publisher:
                     break
                 self._refresh()
                 self._refuse_unsettled()
+                self._refuse_older(draft)
             self._accept(manifest)
         self._answer(draft, manifest)
         return manifest
@@ -118,14 +128,23 @@ class Publisher:
         """The look after the write. False: the slot was forgotten before we wrote into it.
 
         A slot can be taken by another publisher, pruned and deleted while we were on our way to it: the key is free
-        again, but what lands there counts for nothing. The claim is looked for last: a checkpoint that a taker abandoned
-        and pruned meanwhile must end as Fenced.
+        again, but what lands there counts for nothing. The claim is looked for last: a checkpoint that a taker
+        abandoned and pruned meanwhile must end as Fenced.
         """
         forgotten = self.records.is_forgotten(manifest.at)
+        self._look_for_claim()
+        return not forgotten
+
+    def _look_for_claim(self) -> None:
         if self.records.is_claimed(self.generation + 1):
             self._fenced = f"generation {self.generation + 1} was claimed"
             self._refuse_stale()
-        return not forgotten
+
+    def _refuse_older(self, draft: Draft) -> None:
+        """Who lost a slot may take the next, but never with an older epoch: what is newest would go back."""
+        if self._tip is not None and self._tip.generation == self.generation and self._tip.epoch >= draft.epoch:
+            why = f"{self._tip.at} already holds epoch {self._tip.epoch}, this one is {draft.epoch}"
+            raise Overtaken(self.records.name, why)
 
     def _refuse_unsettled(self) -> None:
         if self._unsettled is not None:
@@ -154,7 +173,12 @@ class Publisher:
         counted = sorted(world.counted())
         base = self.records.read(self.records.keys.base(self.generation), Base).slot
         slot = counted[-1] if counted else base
-        self._tip = self.records.manifest(slot) if slot else None
+        try:
+            self._tip = self.records.manifest(slot) if slot else None
+        except ObjectMissing:
+            # Only a taker makes the newest of a generation, or its base, fit to be pruned.
+            self._look_for_claim()
+            raise MissingRecords(self.records.keys.prefix, f"the manifest of {slot} is gone") from None
         self._unsettled = self._if_unsettled(self._tip)
 
     def _if_unsettled(self, manifest: Manifest | None) -> Manifest | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.claim import Begin, Generation, Reason, take_over
 from holdfast.decide.fingerprint import Fingerprint, differences
-from holdfast.decide.timeline import World, gaps, lineage, timeline
+from holdfast.decide.timeline import World, current, gaps, lineage, timeline
 from holdfast.errors import (
     BeingForgotten,
     CheckpointMissing,
@@ -126,6 +126,7 @@ def choose(
 ) -> Choice:
     """Which checkpoint a recovery would begin from, read-only; raises whatever would refuse it."""
     proven = proven or _Proven()
+    _refuse_lost_beginnings(records)
     skipped: list[Skipped] = []
     for slot, gone in _candidates(records, demands):
         why = gone or _damage(records, slot, demands, proven)
@@ -203,6 +204,21 @@ def _refuse_unsettled(records: PipelineRecords, manifest: Manifest, sinks: Mappi
     missing = sorted(set(manifest.pending_sinks()) - set(sinks))
     if missing and records.settled(manifest.at) is None:
         raise Unsettled(str(manifest.at), missing)
+
+
+def _refuse_lost_beginnings(records: PipelineRecords) -> None:
+    """A generation begins before it publishes: where checkpoints lie above all that have begun, a base was lost.
+
+    Going on would leave them out in silence, and for good, since the next claim voids a base that is not there.
+    """
+    # Listed before the bases: a base that comes first is then seen by this look.
+    published = [int(g) for g in records.store.folders(records.keys.checkpoints) if g.isdecimal()]
+    known = records.generations()
+    begun = current(World(known.claims, known.bases))
+    for generation in sorted(published):
+        if (begun is None or generation > begun) and records.slots(generation)[0]:
+            what = f"generation {generation} has checkpoints, and the record of where it began is gone"
+            raise MissingRecords(records.keys.prefix, what)
 
 
 def _refuse_fresh_start(records: PipelineRecords, world: World) -> None:

@@ -227,6 +227,8 @@ class Stream:
     def _begin(self) -> Draft:
         checkpointer = self._required()
         checkpointer.settle()
+        # One whose reply was lost may have been found to stand.
+        self._note_tip()
         tip = checkpointer.tip
         return checkpointer.begin(0 if tip is None else tip.epoch + 1)
 

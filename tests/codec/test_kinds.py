@@ -295,6 +295,13 @@ def test_an_array_of_objects_is_never_built() -> None:
         decode_value(sealed(body))
 
 
+def test_a_shape_of_anything_but_numbers_is_damage() -> None:
+    # Multiplied, a text and a large number would be a very large text.
+    head = encode_value(("<f8", "C", ("abc", 2**60)))[4:-4]
+    with pytest.raises(DamagedState, match="no shape"):
+        decode_value(sealed(b"x" + struct.pack("<Q", 13) + b"numpy/ndarray" + head + struct.pack("<Q", 0)))
+
+
 def test_a_seed_that_asks_for_all_the_memory_is_damage() -> None:
     body = encode_value(np.random.default_rng(1))[4:-4]
     pool = b"pool_sizei"

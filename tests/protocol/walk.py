@@ -35,6 +35,7 @@ class Run:
         self.ghost = world.fresh_ghost(origin[1])
         world.copy_target(self.ghost)
         self.actors: list[Actor] = []
+        self.ghost.has_sinks = "capture" not in schedule
 
     def start(self, name: str, late_at: int | None = None) -> Actor:
         act = world.ACTS[name]

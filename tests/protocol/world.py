@@ -28,6 +28,7 @@ from holdfast.errors import (
     Unsettled,
 )
 from holdfast.gc import delete_checkpoint, plan_prune, sweep
+from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest, SinkStatus
 from holdfast.names import name_checkpoint, pin_checkpoint, remove_name
@@ -37,7 +38,7 @@ from holdfast.repair import repair
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.root import init_repository, open_repository
 from holdfast.repository.uploads import Limits
-from holdfast.settle import LoopSink, committed_position
+from holdfast.settle import LoopSink
 from holdfast.store import Store
 from holdfast.store.memory import MemoryStore
 
@@ -99,6 +100,7 @@ class Ghost:
     named: dict[str, Slot] = field(default_factory=dict)
     pinned: list[Slot] = field(default_factory=list)
     rewound: bool = False
+    has_sinks: bool = True
     decided: dict[Any, Slot] = field(default_factory=dict)
     sink: OneSinkState = field(default_factory=OneSinkState)
 
@@ -127,13 +129,11 @@ def save(checkpointer: Checkpointer | Publisher, epoch: int, tag: str, ghost: Gh
     if checkpointer.tip is None:
         kept(PartitionState("op", 2, b"snapshot of 2 " + body))
     if isinstance(checkpointer, Publisher):
-        # As a capture of a Spark query: its sinks are committed before the cut can be taken, and it says so.
-        tip = checkpointer.tip
-        at = committed_position(checkpointer.records, tip, "out") if tip else None
-        about = Description(sinks={"out": SinkStatus(status="committed")}, sink_positions={"out": at})
-        manifest = checkpointer.publish(draft, about)
+        manifest = checkpointer.publish(draft, Description())
+    elif not ghost.has_sinks:
+        manifest = checkpointer.save_manifest(draft)
     else:
-        token = f"{tag}-{epoch}-{hashlib.sha256(body).hexdigest()[:6]}-{checkpointer.generation}"
+        token = f"{tag}-{epoch}-{checkpointer.generation}-{new_token()[:6]}"
         manifest = checkpointer.save_manifest(
             draft, Description(sinks={"out": SinkStatus(status="pending", token=token)})
         )
@@ -141,8 +141,13 @@ def save(checkpointer: Checkpointer | Publisher, epoch: int, tag: str, ghost: Gh
     return manifest.at
 
 
+def after(checkpointer: Checkpointer | Publisher, by: int = 1) -> int:
+    return by + (checkpointer.tip.epoch if checkpointer.tip else -1)
+
+
 def start(store: Store, ghost: Ghost, why: str, demands: Demands | None = None) -> Checkpointer:
-    return Checkpointer.recover(records_of(store), why, demands, {"out": SinkHandle(ghost.sink)}, LIMITS)
+    sinks = {"out": SinkHandle(ghost.sink)} if ghost.has_sinks else {}
+    return Checkpointer.recover(records_of(store), why, demands, sinks, LIMITS)
 
 
 def history(checkpoints: int = 5) -> tuple[MemoryStore, Ghost, Callable[[Store, Ghost], Checkpointer]]:
@@ -153,6 +158,7 @@ def history(checkpoints: int = 5) -> tuple[MemoryStore, Ghost, Callable[[Store, 
         for epoch in range(checkpoints):
             save(checkpointer, epoch, "old", ghost)
         tip = checkpointer.tip
+    ghost.decided = dict(zip(ghost.sink.rows, (manifest.at for manifest in ghost.acked), strict=True))
 
     def resume(view: Store, seen: Ghost) -> Checkpointer:
         # A driver that has been running: it holds its last checkpoint in memory.
@@ -166,7 +172,8 @@ def history(checkpoints: int = 5) -> tuple[MemoryStore, Ghost, Callable[[Store, 
 
 def fresh_ghost(ghost: Ghost) -> Ghost:
     rows = list(ghost.sink.rows)
-    return Ghost(acked=list(ghost.acked), sink=OneSinkState(rows, ghost.sink.generation))
+    sink = OneSinkState(rows, ghost.sink.generation)
+    return Ghost(acked=list(ghost.acked), decided=dict(ghost.decided), sink=sink)
 
 
 # ---- actors: each does with real code what a process would ----
@@ -181,8 +188,8 @@ def _quietly(*expected: type[BaseException]) -> contextlib.AbstractContextManage
 
 def old(view: Store, ghost: Ghost, epochs: int = 1) -> None:
     with _quietly(Unsettled), RESUME(view, ghost) as checkpointer:
-        for epoch in range(epochs):
-            save(checkpointer, 10 + epoch, "old", ghost)
+        for _ in range(epochs):
+            save(checkpointer, after(checkpointer, 100), "old", ghost)
 
 
 def busy(view: Store, ghost: Ghost) -> None:
@@ -191,7 +198,7 @@ def busy(view: Store, ghost: Ghost) -> None:
 
 def new(view: Store, ghost: Ghost) -> None:
     with _quietly(), start(view, ghost, "start") as checkpointer:
-        save(checkpointer, 20, "new", ghost)
+        save(checkpointer, after(checkpointer), "new", ghost)
 
 
 def rewind(view: Store, ghost: Ghost) -> None:
@@ -201,20 +208,20 @@ def rewind(view: Store, ghost: Ghost) -> None:
         target = standing[-3] if len(standing) > 2 else standing[0]
         ghost.rewound = True
         with start(view, ghost, "rewind", Demands(to=target)) as checkpointer:
-            save(checkpointer, 30, "rewound", ghost)
+            save(checkpointer, after(checkpointer), "rewound", ghost)
 
 
 def capture(view: Store, ghost: Ghost, times: int = 1) -> None:
-    """A sidecar: publishes under the generation that runs, claims nothing, has no sinks of its own."""
-    with _quietly(Unsettled):
+    """A sidecar: publishes under the generation that runs and claims nothing. Beside it nobody's sinks are Pending."""
+    with _quietly(Unsettled, ObjectMissing):
         records = records_of(view)
         located = records.locate()
         assert located.generation is not None
         tip = records.manifest(located.newest) if located.newest else None
         publisher = Publisher(records, located.generation, tip, LIMITS)
         try:
-            for epoch in range(times):
-                save(publisher, 40 + epoch, "capture", ghost)
+            for _ in range(times):
+                save(publisher, after(publisher), "capture", ghost)
         finally:
             publisher.close()
 
@@ -249,15 +256,16 @@ def unnamer(view: Store, ghost: Ghost) -> None:
 def pinner(view: Store, ghost: Ghost) -> None:
     records = records_of(view)
     with _quietly(ObjectMissing):
-        slot = timeline(records.world())[0]
-        pin_checkpoint(records, slot, "kept")
-        ghost.pinned.append(slot)
+        for slot in timeline(records.world())[:1]:
+            pin_checkpoint(records, slot, "kept")
+            ghost.pinned.append(slot)
 
 
 def forgetter(view: Store, ghost: Ghost) -> None:
     records = records_of(view)
     with _quietly(StillNeeded, BeingForgotten, CheckpointMissing):
-        delete_checkpoint(records, timeline(records.world())[1])
+        for slot in timeline(records.world())[1:2]:
+            delete_checkpoint(records, slot)
 
 
 def copier(view: Store, ghost: Ghost) -> None:
@@ -344,6 +352,9 @@ def violations(store: Store, ghost: Ghost) -> Iterator[str]:
             yield f"G2: {slot} was reported durable and counts no more"
         if slot in world.forgotten and records.decision(slot).objects != sorted(manifest.objects):
             yield f"G2: {slot} was reported durable in a slot that had been forgotten for another"
+    epochs = [records.head(slot).epoch for slot in standing]
+    if epochs != sorted(epochs):
+        yield f"G2: the timeline goes back: epochs {epochs}"
     begun = current(world)
     base = world.bases[begun].slot if begun is not None else None
     if base is not None and base not in world.counted():
@@ -390,14 +401,14 @@ def final_violations(store: MemoryStore, ghost: Ghost) -> Iterator[str]:
     try:
         new(store, ghost)
         yield from violations(store, ghost)
-        yield from _sink_violations(store, ghost)
+        yield from _sink_violations(store, ghost) if ghost.has_sinks else ()
         prune(store, ghost)
         sweeper(store, ghost)
     except HoldfastError as error:
         yield f"G2: a new driver could not start: {error!r}"
         return
     yield from violations(store, ghost)
-    yield from _sink_violations(store, ghost)
+    yield from _sink_violations(store, ghost) if ghost.has_sinks else ()
 
 
 def _sink_violations(store: MemoryStore, ghost: Ghost) -> Iterator[str]:

@@ -8,6 +8,7 @@ from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.manifest import encode_manifest
 from holdfast.records import Base, Decision, Pin, Savepoint, VoidSlot, seal
+from holdfast.recovery import Demands
 from holdfast.repository.pipeline import MAYBE_VOID, PipelineRecords
 from holdfast.store import Store, open_store
 from holdfast.testing.faults import CountingStore, LateStore
@@ -82,8 +83,6 @@ def test_a_stale_writer_that_moves_the_hint_back_hides_nothing() -> None:
 
 
 def test_a_hint_to_an_abandoned_checkpoint_does_not_undo_a_rewind() -> None:
-    from holdfast.recovery import Demands
-
     repo = filled(5)
     with start(repo, why="rewind", demands=Demands(to=Slot(0, 1))):
         hint = look(repo).records.hint()

@@ -10,12 +10,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast import __version__
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Column, Styled
-from holdfast.cli.text import moment, size
+from holdfast.cli.text import amount, moment, size
+
+if TYPE_CHECKING:
+    from holdfast.handles import Repository
 
 __all__ = ["command"]
 
@@ -122,18 +125,12 @@ def _clock(session: Session) -> Result:
 
 
 def _store(session: Session, url: str) -> Iterator[Result]:
-    from holdfast.errors import BadInput, HoldfastError
-    from holdfast.handles import Repository, open_url
+    from holdfast.errors import HoldfastError
+    from holdfast.handles import open_url
     from holdfast.store import RetryPolicy, examine, open_store
 
     retry = None if session.retry_seconds is None else RetryPolicy(budget_seconds=session.retry_seconds)
-    try:
-        store = open_store(url, session.options, retry)
-    except BadInput:
-        raise
-    except HoldfastError as error:
-        yield Result("store", "failed", error.message, error.hint)
-        return
+    store = open_store(url, session.options, retry)
     yield Result("store", "ok", store.url)
     advised: set[str] = set()
     for finding in examine(store):
@@ -147,24 +144,21 @@ def _store(session: Session, url: str) -> Iterator[Result]:
     if advised:
         return
     try:
-        repository: Repository = open_url(store)
+        repository = open_url(store)
     except HoldfastError as error:
         missing = error.exit_code == 4
         yield Result("repository", "warning" if missing else "failed", error.message, error.hint)
         return
     pipelines = repository.pipelines()
-    yield Result("repository", "ok", f"{repository.id}, {len(pipelines)} pipelines")
-    yield from _clock_against(repository)
+    yield Result("repository", "ok", f"{repository.id}, {amount(len(pipelines), 'pipeline')}")
+    yield from _pipelines(repository)
 
 
-def _clock_against(repository: object) -> Iterator[Result]:
-    from holdfast.handles import Repository
+def _pipelines(repository: Repository) -> Iterator[Result]:
     from holdfast.report import list_pipelines
 
-    assert isinstance(repository, Repository)
-    rows = list_pipelines(repository)
     now_ms = time.time_ns() // 1_000_000
-    for row in rows:
+    for row in list_pipelines(repository):
         if row.problem:
             yield Result(f"pipeline {row.name}", "warning", row.problem, f"Run `holdfast check {row.name}`.")
         elif row.timestamp_ms is not None and row.timestamp_ms > now_ms + FUTURE_MS:

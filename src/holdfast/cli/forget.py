@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.text import amount
-
-if TYPE_CHECKING:
-    from holdfast.gc import Removed
-    from holdfast.handles import Checkpoint
 
 __all__ = ["command"]
 
@@ -34,28 +29,20 @@ def command(session: Session, reference: str, dry_run: bool, yes: bool) -> None:
     terminal it asks first, unless --yes is given.
     """
     checkpoint = session.repository().find(reference)
-    pipeline = checkpoint.pipeline
+    pipeline, head = checkpoint.pipeline, checkpoint.head
     removed = pipeline.plan_forget(checkpoint.slot)
-    if dry_run:
-        _tell(session, checkpoint, removed, dry_run=True)
-        return
-    if not yes and sys.stdin.isatty():
-        question = f"Delete {pipeline.name}@slot:{checkpoint.slot} (epoch {checkpoint.epoch}) for good?"
-        if not click.confirm(question, err=True):
-            raise click.ClickException("Not confirmed; nothing was changed.")
-    # Once it is gone its manifest can't be read any more.
-    checkpoint.head  # noqa: B018
-    _tell(session, checkpoint, pipeline.forget(checkpoint.slot), dry_run=False)
-
-
-def _tell(session: Session, checkpoint: Checkpoint, removed: Removed, *, dry_run: bool) -> None:
-    name = f"{checkpoint.pipeline.name}@slot:{checkpoint.slot}"
+    if not dry_run:
+        if not yes and sys.stdin.isatty():
+            question = f"Delete {pipeline.name}@slot:{checkpoint.slot} (epoch {head.epoch}) for good?"
+            if not click.confirm(question, err=True):
+                raise click.ClickException("Not confirmed; nothing was changed.")
+        removed = pipeline.forget(checkpoint.slot)
     if session.as_json:
         session.document(
             {
-                "checkpoint": name,
+                "pipeline": pipeline.name,
                 "slot": checkpoint.slot,
-                "checkpoint_id": checkpoint.id,
+                "checkpoint_id": head.checkpoint_id,
                 "dry_run": dry_run,
                 "removed": {"checkpoints": removed.checkpoints, "objects": removed.objects},
             }
@@ -64,4 +51,5 @@ def _tell(session: Session, checkpoint: Checkpoint, removed: Removed, *, dry_run
     for path in removed.objects:
         session.output.remark(f"{'would remove' if dry_run else 'removed'}  {path}")
     word = "Would forget" if dry_run else "Forgot"
-    session.output.remark(f"{word} {name} and {amount(len(removed.objects), 'object')} that only it named.")
+    objects = amount(len(removed.objects), "object")
+    session.output.remark(f"{word} {pipeline.name}@slot:{checkpoint.slot} and {objects} that only it named.")

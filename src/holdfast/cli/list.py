@@ -106,7 +106,7 @@ def _show_checkpoints(session: Session, pipeline: str, rows: list[CheckpointRow]
         Column("time"),
         Column("new", right=True),
         Column("shared", right=True),
-        Column("sinks", wraps=True),
+        Column("sinks"),
         Column("parent"),
         Column("held by", wraps=True),
     ]

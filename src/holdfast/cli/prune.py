@@ -120,17 +120,12 @@ def _show_plan(session: Session, name: str, plan: PrunePlan) -> None:
 def _show_outcome(session: Session, name: str, plan: PrunePlan, removed: Removed | None, swept: Swept | None) -> None:
     output = session.output
     kept = sum(1 for verdict in plan.verdicts if verdict.keep)
-    loose = (
-        f"; {'swept' if removed else 'would sweep'} {amount(len(swept.objects), 'loose object')}, {size(swept.bytes)}"
-        if swept
-        else ""
-    )
+    loose = f" and {amount(len(swept.objects), 'loose object')}, {size(swept.bytes)}" if swept and swept.objects else ""
     if removed is None:
-        output.remark(
-            Styled(f"{name}: would keep {kept} and drop {len(plan.drops)}{loose}. Nothing was changed.", "bold")
-        )
+        plan_told = f"{name}: would keep {kept} and drop {len(plan.drops)}{loose}."
+        output.remark(Styled(f"{plan_told} Nothing was changed.", "bold"))
         return
     for slot, why in removed.spared.items():
         output.line(Styled(f"{name}@slot:{slot} was spared: {', '.join(why)}", "yellow"))
-    went = f"{amount(len(removed.checkpoints), 'checkpoint')} and {amount(len(removed.objects), 'object')}"
-    output.remark(Styled(f"{name}: kept {kept}, removed {went}{loose}.", "bold"))
+    went = f"{amount(len(removed.checkpoints), 'checkpoint')}, {amount(len(removed.objects), 'object')}"
+    output.remark(Styled(f"{name}: kept {kept}; removed {went}{loose}.", "bold"))

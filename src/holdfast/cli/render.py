@@ -24,6 +24,10 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 
+READABLE = 24
+"""A column that wraps is not made narrower than this."""
+
+
 class Styled(NamedTuple):
     """A cell that stands out on a terminal that shows colours."""
 
@@ -105,17 +109,19 @@ class Output:
             click.echo(indent + "  ".join(aligned).rstrip())
 
     def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], indent: str) -> None:
-        from rich.box import SIMPLE_HEAD
         from rich.padding import Padding
         from rich.table import Table
 
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", border_style="dim")
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
         for column in columns:
             justify: Any = "right" if column.right else "left"
             table.add_column(column.name, justify=justify, no_wrap=not column.wraps, overflow="fold")
         for row in rows:
             table.add_row(*(_text(*_parts(cell)) for cell in row))
-        _console(sys.stdout).print(Padding(table, (0, 0, 0, len(indent))))
+        console = _console(sys.stdout)
+        # On a narrow terminal its own wrapping reads better than columns of three letters.
+        console.width = max(console.width, _least_width(columns, rows) + len(indent))
+        console.print(Padding(table, (0, 0, 0, len(indent))))
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = True) -> Iterator[Progress]:
@@ -135,6 +141,14 @@ class Output:
                 bars.update(task, description=clean(f"{title}: {what}"), completed=done, total=total)
 
             yield advance
+
+
+def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
+    total = 0
+    for index, column in enumerate(columns):
+        natural = max([len(column.name), *(len(_parts(row[index])[0]) for row in rows)])
+        total += 2 + (min(natural, READABLE) if column.wraps else natural)
+    return total
 
 
 def _parts(cell: Cell) -> tuple[str, str]:

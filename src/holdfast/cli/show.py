@@ -186,8 +186,8 @@ def _show_driver_states(session: Session, states: list[DriverState]) -> None:
             ("stream", record.stream),
             ("sequence", f"{record.sequence} (the last one in it)"),
             ("events", f"{record.event_count:,}"),
-            ("created", record.created or "-"),
-            ("watermark", record.watermark or "none"),
+            ("created", session.time(record.created_ns // 1_000_000)),
+            ("watermark", "none" if record.watermark_ns is None else session.time(record.watermark_ns // 1_000_000)),
         ]
         facts += [(f"offset {source}", _value(offsets)) for source, offsets in record.source_offsets.items()]
         facts += [(f"metadata {name}", value) for name, value in record.metadata.items()]

@@ -31,6 +31,9 @@ Parts = list[bytes | bytearray | memoryview]
 NONE, TRUE, FALSE, INT, FLOAT, REDUCED = b"N", b"T", b"F", b"i", b"f", b"x"
 LIST, TUPLE, DICT, SET, FROZENSET = b"l", b"t", b"d", b"S", b"Z"
 
+TAG = struct.Struct("<c")
+SIGNED = struct.Struct("<q")
+DOUBLE = struct.Struct("<d")
 TAGGED_INT = struct.Struct("<cq")
 TAGGED_FLOAT = struct.Struct("<cd")
 TAGGED_COUNT = struct.Struct("<cQ")
@@ -188,11 +191,10 @@ PUT[int] = _put_int
 def _get(reader: Reader, depth: int) -> Any:
     if depth > DEEPEST:
         raise DamagedState(f"it is nested more than {DEEPEST} deep")
-    at = reader.at
-    tag = bytes(reader.take(1))
+    tag = reader.fixed(TAG)
     get = GET.get(tag)
     if get is None:
-        raise DamagedState(f"there is no tag {tag!r} (at {at})")
+        raise DamagedState(f"there is no tag {tag!r} (at {reader.at - 1})")
     return get(reader, depth + 1)
 
 
@@ -209,11 +211,12 @@ def _atom_getter(kind: type, unpack: Callable[[memoryview], object]) -> Callable
 
 
 def _get_int(reader: Reader, _: int) -> int:
-    return int.from_bytes(reader.take(8), "little", signed=True)
+    value: int = reader.fixed(SIGNED)
+    return value
 
 
 def _get_float(reader: Reader, _: int) -> float:
-    value: float = struct.unpack("<d", reader.take(8))[0]
+    value: float = reader.fixed(DOUBLE)
     return value
 
 

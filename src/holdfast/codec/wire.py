@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.errors import DamagedState
 
@@ -48,8 +48,16 @@ class Reader:
         self.at = stop
         return self.data[start:stop]
 
+    def fixed(self, form: struct.Struct) -> Any:
+        """One number of a fixed form, read where it lies."""
+        start = self.at
+        self.at = stop = start + form.size
+        if stop > self.end:
+            raise DamagedState(f"{form.size} bytes are promised at {start}, {self.end - start} are left")
+        return form.unpack_from(self.data, start)[0]
+
     def number(self) -> int:
-        n: int = NUMBER.unpack(self.take(8))[0]
+        n: int = self.fixed(NUMBER)
         return n
 
     def block(self) -> memoryview:

@@ -77,7 +77,9 @@ class StateRecord(msgspec.Struct, kw_only=True, frozen=True):
     stream: str
     sequence: int
     event_count: int
+    created_ns: int
     created: str | None
+    watermark_ns: int | None
     watermark: str | None
     states: list[StateValue]
     source_offsets: dict[str, dict[str, str]]
@@ -270,7 +272,9 @@ def _record(state: CheckpointState) -> StateRecord:
         stream=state.stream,
         sequence=state.sequence,
         event_count=state.event_count,
+        created_ns=state.created_ns,
         created=iso_time(state.created_ns // 1_000_000),
+        watermark_ns=state.watermark_ns,
         watermark=iso_time(None if state.watermark_ns is None else state.watermark_ns // 1_000_000),
         states=[
             StateValue(name=name, bytes=len(data), value=_short_value(bytes(data)))

@@ -34,6 +34,7 @@ MAYBE_VOID = 300
 """A void is smaller than this and every manifest larger: a listing tells which of the two must be read."""
 
 MANIFESTS_KEPT = 64
+LOOKS = 5
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -89,7 +90,8 @@ class PipelineRecords:
         try:
             return self.read(self.keys.identity, PipelineRecord)
         except ObjectMissing:
-            if self.store.folders(self.keys.prefix):
+            # Not by folders: some servers still name one whose last object is gone.
+            if self.store.list(self.keys.prefix):
                 raise MissingRecords(self.keys.prefix, "there are records, but pipeline.json is gone") from None
             raise PipelineMissing(self.name, ()) from None
 
@@ -138,6 +140,9 @@ class PipelineRecords:
         with self._lock:
             for key in keys:
                 self._kept.pop(key, None)
+                name = self.parse(key)
+                if name is not None and name.what == "manifest" and name.slot is not None:
+                    self._manifests.pop(name.slot, None)
 
     def parse(self, key: str) -> Named | None:
         return parse(key.removeprefix(self.keys.prefix)) if key.startswith(self.keys.prefix) else None
@@ -254,10 +259,19 @@ class PipelineRecords:
         return {name.slot for _, name, _ in listed if name.slot is not None}
 
     def world(self) -> World:
-        """All that the timeline is decided from. Decisions are listed last: a slot pruned meanwhile is then known."""
-        claims, bases = self.generations()
-        held, void = self._slots(self.listed(self.keys.checkpoints, "manifest"))
-        return World(claims, bases, held, void, self.forgotten())
+        """All that the timeline is decided from, as it stood at some moment or a little later.
+
+        Slots are listed before generations: one whose generation were not known yet would pass for abandoned.
+        Decisions are listed last, so that what was pruned meanwhile is known; if that was all, it is looked at anew,
+        since a prune always leaves something newer.
+        """
+        for _ in range(LOOKS):
+            held, void = self._slots(self.listed(self.keys.checkpoints, "manifest"))
+            claims, bases = self.generations()
+            world = World(claims, bases, held, void, self.forgotten())
+            if world.counted() or not world.forgotten:
+                break
+        return world
 
     def locate(self) -> Located:
         """Find the newest checkpoint in a constant number of requests, whatever the hint says."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.errors import FormatTooNew, MissingRecords, ObjectMissing, RepositoryMissing
+from holdfast.errors import BadName, Damage, FormatTooNew, MissingRecords, ObjectMissing, RepositoryMissing
 from holdfast.ids import new_id, new_token, now_ms
 from holdfast.layout import PIPELINES, REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
@@ -30,8 +30,16 @@ class RepositoryRecords:
         return PipelineRecords(self.store, name, self.id)
 
     def pipelines(self) -> list[str]:
-        """The names of the pipelines here: one listing, however many objects they have."""
-        return self.store.folders(PIPELINES)
+        """The names of the pipelines here; a damaged one is among them, one that was deleted whole is not."""
+        return [name for name in self.store.folders(PIPELINES) if self._is_there(name)]
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            return self.pipeline(name).exists()
+        except BadName:
+            return False
+        except Damage:
+            return True
 
 
 def open_repository(
@@ -42,7 +50,7 @@ def open_repository(
     try:
         record = unseal(REPOSITORY, store.get(REPOSITORY), RepositoryRecord)
     except ObjectMissing:
-        if store.folders(PIPELINES):
+        if store.list(PIPELINES):
             raise MissingRecords(store.url, "there are pipelines, but holdfast.json is gone") from None
         raise RepositoryMissing(store.url) from None
     if record.encryption.get("scheme") != "none":

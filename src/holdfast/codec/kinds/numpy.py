@@ -90,6 +90,8 @@ def _array(head: Any, data: memoryview) -> Any:
     dtype = descr_to_dtype(description)
     if dtype.hasobject:
         raise TypeError("objects are never stored")
+    if not all(type(n) is int and n >= 0 for n in shape):
+        raise TypeError(f"{shape!r} is no shape")
     if prod(shape) * dtype.itemsize != len(data):
         raise ValueError(f"{len(data)} bytes do not fill the shape {shape} of {dtype}")
     return np.ndarray(shape, dtype, data if len(data) else None, order=order).copy(order)
