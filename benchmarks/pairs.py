@@ -6,9 +6,9 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
+from statistics import median, quantiles
 
-__all__ = ["Comparison", "Ratio", "alternate", "print_table"]
+__all__ = ["Comparison", "Ratio", "alternate", "milliseconds", "print_table", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Ratio:
 
     @classmethod
     def of(cls, first: Sequence[float], second: Sequence[float]) -> Ratio:
-        q1, median, q3 = quantiles([a / b for a, b in zip(first, second, strict=True)], n=4, method="inclusive")
-        return cls(median, q1, q3)
+        q1, middle, q3 = quantiles([a / b for a, b in zip(first, second, strict=True)], n=4, method="inclusive")
+        return cls(middle, q1, q3)
 
     @property
     def inverse(self) -> Ratio:
@@ -35,26 +35,41 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Comparison:
+    """The first over the second, and the median wall seconds of each."""
+
     wall: Ratio
     cpu: Ratio
     rounds: int
+    first: float
+    second: float
 
 
-def alternate(a: Callable[[], object], b: Callable[[], object], rounds: int = 15) -> Comparison:
-    """Time `a` over `b` in pairs, the order turned in every second pair, after one round that is not counted."""
+def alternate(
+    a: Callable[[], object],
+    b: Callable[[], object],
+    rounds: int = 15,
+    *,
+    tidy: Callable[[], object] = lambda: None,
+) -> Comparison:
+    """Time `a` over `b` in pairs, the order turned in every second pair, after one round that is not counted.
+
+    `tidy` runs after each of them, outside of the time.
+    """
     times: dict[Callable[[], object], list[tuple[float, float]]] = {a: [], b: []}
-    a()
-    b()
+    for run in (a, b):
+        run()
+        tidy()
     gc.collect()
     gc.disable()
     try:
         for pair in range(rounds):
             for run in (a, b) if pair % 2 == 0 else (b, a):
                 times[run].append(_time(run))
+                tidy()
     finally:
         gc.enable()
     wall, cpu = (Ratio.of([t[i] for t in times[a]], [t[i] for t in times[b]]) for i in (0, 1))
-    return Comparison(wall, cpu, rounds)
+    return Comparison(wall, cpu, rounds, *(median(t[0] for t in times[run]) for run in (a, b)))
 
 
 def _time(run: Callable[[], object]) -> tuple[float, float]:
@@ -63,6 +78,14 @@ def _time(run: Callable[[], object]) -> tuple[float, float]:
     spent = time.perf_counter() - wall, time.process_time() - cpu
     del result  # giving memory back is not part of either
     return spent
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -100,13 +100,16 @@ def check(
     """
     records = records.unread()
     report = Checked(records.name)
+    # Manifests are read before the objects are listed: bytes come before the manifest that names them, so what a
+    # running pipeline adds meanwhile can't look as if it were missing.
+    world = _world(records, report)
+    manifests = _manifests(records, world, report) if world else {}
     listing = _list(records)
     report.objects = len(listing.sizes)
     report.faults += [
         Fault("note", "extra", key, "not a name of Holdfast's making; left alone") for key in listing.strange
     ]
     report.faults += _records(records, listing)
-    world = _world(records, report)
     if world is None:
         return report
     missing = gaps(world)
@@ -115,7 +118,6 @@ def check(
         world = records.world()
         missing = [what for what in gaps(world) if what in missing]
     report.faults += [Fault("damage", "missing", records.keys.prefix, what) for what in missing]
-    manifests = _manifests(records, world, report)
     report.checkpoints = len(manifests)
     report.faults += _structure(records, manifests, listing)
     report.faults += _extra(records, world, manifests, listing)
@@ -123,6 +125,7 @@ def check(
     report.faults += _hint(records, world, listing)
     if read_percent > 0:
         _read_data(records, manifests, listing, read_percent, seed, report, progress)
+    _without_pruned(records, report)
     return report
 
 
@@ -130,11 +133,23 @@ def verify_integrity(records: PipelineRecords, slot: Slot, progress: Progress | 
     """Prove one checkpoint: its manifest, its chains, and every byte that it names."""
     records = records.unread()
     report = Checked(records.name, checkpoints=1)
-    listing = _list(records)
     manifests = _manifests(records, World(slots={slot}), report)
+    listing = _list(records)
     report.faults += _structure(records, manifests, listing)
     _read_data(records, manifests, listing, 100, None, report, progress)
+    _without_pruned(records, report)
     return report
+
+
+def _without_pruned(records: PipelineRecords, report: Checked) -> None:
+    """A checkpoint that was pruned while it was looked at is not damaged."""
+    pruned = {slot for slot in report.hit if records.is_forgotten(slot)}
+    kept = []
+    for fault in report.faults:
+        left = tuple(slot for slot in fault.checkpoints if slot not in pruned)
+        if left or not fault.checkpoints:
+            kept.append(fault._replace(checkpoints=left))
+    report.faults = kept
 
 
 def _list(records: PipelineRecords) -> _Listing:

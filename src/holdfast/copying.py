@@ -132,6 +132,7 @@ def _checkpoint(
         if failures:
             raise failures[0]
         _prove_inline(source, manifest)
+        _same(source, target, source.keys.manifest(slot))
     except (Damage, FormatTooNew, ObjectMissing) as error:
         # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
         if not source.is_forgotten(slot):
@@ -139,7 +140,6 @@ def _checkpoint(
         return
     for path in missing:
         there[source.keys.prefix + path] = manifest.objects[path]
-    _same(source, target, source.keys.manifest(slot))
     copied.checkpoints += 1
     copied.objects += len(missing)
     copied.bytes += sum(manifest.objects[path] for path in missing)

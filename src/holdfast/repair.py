@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.check import Checked, Fault
+from holdfast.check import Checked, Fault, verify_integrity
 from holdfast.decide.timeline import newest, timeline
 from holdfast.errors import Damage, ObjectMissing
 from holdfast.gc import needs
@@ -62,6 +62,10 @@ def _set_aside(records: PipelineRecords, slot: Slot, report: Checked) -> bool:
     token = new_token()
     intent = records.keys.intent(slot, token)
     records.create(intent, Intent(token=token, generation=slot.generation, slot=slot.number))
+    if not verify_integrity(records, slot).hit:
+        # Whole after all: it was looked at while it was being written or copied.
+        records.drop(intent)
+        return False
     held = needs(records, records.generations().bases).get(slot)
     if held:
         records.drop(intent)

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from cli.sample_repository import invoke
 from holdfast import Repository
 from holdfast.cli.text import age, clean, moment, short_ids, size
+from holdfast.errors import StillNeeded
+from holdfast.layout import Slot
 from holdfast.report import plain, to_json
 
 NASTY = "red\x1b[31m \x9b31m bell\x07 title\x1b]0;owned\x07 back\u202etxt\nnext"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-ALLOWED_CONTROLS = {"\n", "\r", "\x1b"}
 
 
 def on_terminal(*words: str, **environment: str) -> tuple[int, str]:
@@ -142,7 +143,6 @@ def test_short_ids_of_one_moment_grow_until_they_differ() -> None:
         (1024, "1.0 KiB"),
         (1_048_575, "1.0 MiB"),
         (5 * 2**30, "5.0 GiB"),
-        (2**60, "1024.0 PiB"),
     ],
 )
 def test_sizes_are_shown_in_the_unit_that_fits(count: int, shown: str) -> None:
@@ -157,8 +157,5 @@ def test_ages_and_moments_of_a_broken_clock_are_shown_all_the_same() -> None:
 
 
 def test_plain_makes_errors_and_slots_readable(orders: Repository) -> None:
-    from holdfast.errors import StillNeeded
-    from holdfast.layout import Slot
-
     assert plain({Slot(1, 2): {Slot(0, 3)}}) == {"1-2": ["0-3"]}
     assert plain(StillNeeded("a", ["b"]))["fields"] == {"checkpoint": "a", "by": ["b"]}

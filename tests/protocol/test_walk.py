@@ -134,7 +134,6 @@ def a_decision_without_an_intent(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(gc, "_intend", intend)
     patch.setattr(gc, "_decide", decide)
-    patch.setattr(PipelineRecords, "being_forgotten", lambda self, slot: False)
 
 
 def a_name_without_a_look(patch: pytest.MonkeyPatch) -> None:
@@ -216,7 +215,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (no_look_for_a_forgotten_slot, "pause", "old", "captures+prune"),
     (forgotten_slots_count, "late", "old", "captures+prune"),
     (a_base_without_a_pin, "pause", "rewind", "prune"),
-    (a_decision_without_an_intent, "pause", "namer+prune", "namer"),
+    (a_decision_without_an_intent, "crash later", "prune", "namer"),
     (a_name_without_a_look, "pause", "namer", "prune"),
     (generations_listed_once, "taken over", "sweeper", "new+new+prune"),
     (bytes_of_any_checkpoint_reused, "pause", "old", "captures+prune"),
@@ -237,6 +236,8 @@ def test_a_broken_rule_is_found_out(
     rule(monkeypatch)
     if how == "late":
         found = walk.every_late(first, second)
+    elif how == "crash later":
+        found = (walk.paused(first, second, at, crash=True, more=more)[0] for at in range(60) for more in range(1, 6))
     else:
         found = walk.every_pause(first, second, origin=world.TAKEN_OVER if how == "taken over" else HERE)
     assert any(found), f"nothing was violated without the rule: {rule.__name__}"

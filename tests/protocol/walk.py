@@ -61,9 +61,9 @@ class Run:
 
 
 def paused(
-    first: str, second: str, at: int, *, crash: bool, origin: Origin = (world.STORE, world.GHOST)
+    first: str, second: str, at: int, *, crash: bool, more: int = 0, origin: Origin = (world.STORE, world.GHOST)
 ) -> tuple[Violation | None, bool]:
-    """`first` runs to an operation, `second` runs to its end, then `first` goes on, or never does."""
+    """`first` runs to an operation, `second` runs to its end, then `first` goes on, or only a few operations more."""
     run = Run(f"{first} to {at}, {second}, {first} {'crashed' if crash else 'resumed'}", origin)
     try:
         a = run.start(first)
@@ -75,6 +75,8 @@ def paused(
         b.finish()
         if found := run.look():
             return found, over
+        if more:
+            a.step(more)
         a.crash() if crash else a.finish()
         return run.look(final=True), over
     finally:

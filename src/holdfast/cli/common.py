@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from holdfast.handles import Repository
 
 __all__ = ["Failed", "Session", "StoreOption", "Verb", "for_each", "verb"]
-
-T = TypeVar("T")
 
 
 class Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -76,18 +75,12 @@ class _Verbs(click.Group):
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            _let_go_of_stdout()
             ctx.exit(PIPE_CLOSED)
         except Exception as error:  # noqa: BLE001 - the one place where every failure ends, and none is swallowed
             from holdfast.cli.failures import show_failure
 
             ctx.exit(show_failure(error, ctx.meta["holdfast.words"]))
         return result
-
-
-def _let_go_of_stdout() -> None:
-    # Python flushes stdout once more as it ends, and would complain about the closed pipe then.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import CheckpointState, decode_state, decode_value
-from holdfast.errors import HoldfastError, LibraryMissing, ObjectMissing
+from holdfast.errors import HoldfastError, LibraryMissing
 from holdfast.handles import Checkpoint
 from holdfast.manifest import Artifact, Manifest
 from holdfast.report.plain import iso_time
@@ -261,7 +261,7 @@ def _driver_state(checkpoint: Checkpoint, name: str, artifact: Artifact) -> Driv
         data = checkpoint.load(artifact)
         if data.startswith(_STATE_MAGIC):
             return DriverState(name=name, bytes=size, record=_record(decode_state(data)))
-    except (HoldfastError, ObjectMissing) as error:
+    except HoldfastError as error:
         # One bad state must not hide the rest of the checkpoint from whoever looks for what is wrong with it.
         return DriverState(name=name, bytes=size, problem=error.message)
     return DriverState(name=name, bytes=size, value=_short_value(data))

@@ -1,0 +1,24 @@
+"""Where the benchmarks keep their bytes: a folder that is gone afterwards (TMPDIR says where), and a real S3 server."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.servers import S3Server, seaweedfs
+
+__all__ = ["S3Server", "s3_server", "scratch"]
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[S3Server]:
+    with scratch() as folder, seaweedfs(folder / "s3") as server:
+        yield server

@@ -1,0 +1,94 @@
+"""The examples run as a reader would run them, and their verdicts can be bad."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import holdfast
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def said(output: str, what: str) -> str:
+    found = re.search(rf"^{what} +(\S+)$", output, re.MULTILINE)
+    assert found is not None, output
+    return found[1]
+
+
+def test_a_python_loop_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    output = run("python_loop", "--kills", "12", cwd=tmp_path)
+    assert said(output, "kills") == "12"
+    assert (said(output, "rows lost"), said(output, "rows doubled")) == ("0", "0")
+    assert (said(output, "totals"), said(output, "generator")) == ("equal", "equal")
+    assert int(said(output, "checkpoints")) > 12
+    assert int(said(output, "replayed")) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("tampering", "lost", "doubled"),
+    [
+        ("DELETE FROM orders WHERE sequence = 700", 1, 0),
+        ("INSERT INTO orders SELECT * FROM orders WHERE sequence = 3", 0, 1),
+        ("UPDATE orders SET coupon = coupon + 1 WHERE sequence = 999", 1, 1),
+    ],
+)
+def test_the_python_loop_tells_when_rows_are_wrong(tmp_path: Path, tampering: str, lost: int, doubled: int) -> None:
+    loop = load("python_loop")
+    repository = (tmp_path / "repository").as_uri()
+    holdfast.open(repository, create=True)
+    loop.run_loop(repository, tmp_path, 1000, 0)
+    assert loop.report(repository, tmp_path, 1000, loop.Tally()) == 0
+    with sqlite3.connect(tmp_path / "orders.sqlite") as database:
+        database.execute(tampering)
+    database.close()
+    verdict = loop.judge(repository, tmp_path, 1000)
+    assert (verdict.lost, verdict.doubled, verdict.good) == (lost, doubled, False)
+    assert loop.report(repository, tmp_path, 1000, loop.Tally()) == 1
+
+
+def test_the_python_loop_tells_when_the_state_is_wrong(tmp_path: Path) -> None:
+    loop = load("python_loop")
+    repository = (tmp_path / "repository").as_uri()
+    holdfast.open(repository, create=True)
+    loop.run_loop(repository, tmp_path, 500, 0)
+    verdict = loop.judge(repository, tmp_path, 501)
+    assert (verdict.totals_equal, verdict.generator_equal, verdict.lost) == (False, False, 1)
+
+
+@pytest.mark.soak
+def test_soak_a_python_loop_through_hundreds_of_kills(tmp_path: Path) -> None:
+    kills = os.environ.get("HOLDFAST_SOAK_ROUNDS", "300")
+    seed = os.environ.get("HOLDFAST_SOAK_SEED", str(random.randrange(10**6)))
+    output = run("python_loop", "--kills", kills, "--seed", seed, "--work", str(tmp_path), cwd=tmp_path)
+    print(output)
+    assert (said(output, "rows lost"), said(output, "rows doubled")) == ("0", "0")
+    pipeline = holdfast.open(str(tmp_path / "repository")).pipeline("orders")
+    assert not [fault for fault in pipeline.check(read_percent=100).faults if fault.severity != "note"]
