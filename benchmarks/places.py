@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tests.servers import S3Server, seaweedfs
 
+from holdfast.store import open_store
+
 __all__ = ["S3Server", "s3_server", "scratch"]
 
 
@@ -21,4 +23,6 @@ def scratch() -> Iterator[Path]:
 @contextlib.contextmanager
 def s3_server() -> Iterator[S3Server]:
     with scratch() as folder, seaweedfs(folder / "s3") as server:
+        # The server makes a bucket with the first object in it; a repository is refused where there is none.
+        open_store(server.url(), server.options).put("made", b"")
         yield server

@@ -17,7 +17,9 @@ from holdfast.testing.faults import Around, Crash, CrashingStore, LateStore
 REASON = Reason("start")
 
 
-def take(repo: Repository, begin: Begin | Callable[[], Begin] = Begin(), **more: Callable[[int, str], None]) -> Generation:
+def take(
+    repo: Repository, begin: Begin | Callable[[], Begin] = Begin(), **more: Callable[[int, str], None]
+) -> Generation:
     records = look(repo).records
     records.ensure_identity()
     return take_over(records, REASON, begin if callable(begin) else lambda: begin, **more)

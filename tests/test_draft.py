@@ -101,7 +101,14 @@ def test_the_description_stands_in_the_manifest_word_for_word() -> None:
     manifest = repo.pipeline("orders").records.manifest(written.at)
     assert manifest == written
     assert (manifest.source_names, manifest.sink_names) == (["files", "kafka"], ["a", "z"])
-    for name in ("source_offsets", "table_offsets", "source_watermarks", "sink_epochs", "sink_positions", "fingerprint"):
+    for name in (
+        "source_offsets",
+        "table_offsets",
+        "source_watermarks",
+        "sink_epochs",
+        "sink_positions",
+        "fingerprint",
+    ):
         assert getattr(manifest, name) == getattr(about, name)
     for name in ("watermark", "pipeline_hash", "vnode_count", "processed_records", "steps", "engine", "spark_version"):
         assert getattr(manifest, name) == getattr(about, name)

@@ -42,7 +42,11 @@ def test_every_public_error_is_exported() -> None:
 @pytest.mark.parametrize("error", every_error(), ids=lambda e: e.__name__)
 def test_the_tree_in_the_docstring_shows_every_error_below_its_parent(error: type[HoldfastError]) -> None:
     assert errors.__doc__ is not None
-    tree = [(line.find(name), name) for line in errors.__doc__.splitlines() if (name := (re.findall(r"\w+", line) or [""])[0])]
+    tree = [
+        (line.find(name), name)
+        for line in errors.__doc__.splitlines()
+        if (name := (re.findall(r"\w+", line) or [""])[0])
+    ]
     names = [name for _, name in tree]
     assert names.count(error.__name__) == 1
     if error is HoldfastError:

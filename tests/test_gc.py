@@ -172,9 +172,8 @@ def test_abandoned_checkpoints_go_and_with_nothing_on_the_timeline_nothing_goes(
         save(run, 1)
     assert prune(repo).checkpoints == [Slot(0, 1), Slot(0, 2)]
     lonely = make_repo()
-    with start(lonely) as old, start(lonely):
-        with pytest.raises(Fenced):
-            save(old, 0)
+    with start(lonely) as old, start(lonely), pytest.raises(Fenced):
+        save(old, 0)
     assert prune(lonely, KeepPolicy(last=1)).checkpoints == []
     assert len(keys(lonely.store, "checkpoints/")) == 1
 

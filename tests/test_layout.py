@@ -21,12 +21,16 @@ def below(key: str) -> str:
     return key.removeprefix(KEYS.prefix)
 
 
-def named(what: str, slot: Slot | None = None, generation: int | None = None, token: str = "", name: str = "", k: int = 0) -> Named:
+def named(
+    what: str, slot: Slot | None = None, generation: int | None = None, token: str = "", name: str = "", k: int = 0
+) -> Named:
     return Named(what, slot, slot.generation if slot else generation, token, name, k)
 
 
 @given(slots, tokens, names, numbers)
-def test_every_key_that_is_built_reads_back_as_what_it_was_built_from(slot: Slot, token: str, name: str, k: int) -> None:
+def test_every_key_that_is_built_reads_back_as_what_it_was_built_from(
+    slot: Slot, token: str, name: str, k: int
+) -> None:
     g = slot.generation
     assert parse(below(KEYS.identity)) == named("pipeline")
     assert parse(below(KEYS.latest)) == named("latest")

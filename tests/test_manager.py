@@ -680,6 +680,18 @@ def test_a_checkpoint_on_demand_drives_a_failed_sink_first(repository: Repositor
     assert sink.table.rows == [0, 1, 2]
 
 
+def test_an_event_drives_a_sink_that_failed_on_demand_whatever_the_schedule(repository: Repository) -> None:
+    sink = TableSink(Table(), fail_commits=1)
+    manager, totals = totals_of(repository, every=NEVER)
+    manager.register_sink("orders", "table", sink)
+    manager.recover("orders")
+    feed(manager, totals, range(3), sink)
+    with pytest.raises(SinkFailed):
+        manager.checkpoint("orders")
+    assert len(feed(manager, totals, range(3, 5), sink)) == 1
+    assert sink.table.rows == [0, 1, 2, 3]
+
+
 def test_recovery_drives_a_decided_checkpoint_forward(repository: Repository) -> None:
     table = Table()
     sink = TableSink(table, fail_commits=1)

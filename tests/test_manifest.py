@@ -31,7 +31,7 @@ from holdfast.records import seal_line
 UPLOAD = f"data/0000000000-{'a' * 32}/"
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
-short = st.text("abcxyz-.\"\\\n\0é", min_size=1, max_size=8)
+short = st.text('abcxyz-."\\\n\0é', min_size=1, max_size=8)
 whole = st.integers(0, 2**62)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -203,14 +203,16 @@ def test_the_summary_holds_what_lists_need() -> None:
     assert (head.watermark, head.processed_records, head.pipeline_hash) == (99, 11, "f" * 64)
 
 
-@pytest.mark.parametrize("name", ["sink-with-quite-a-long-name-{:04d}", '"' * 60 + "{}", "\0" * 100 + "{}", "é" * 90 + "{}"])
+@pytest.mark.parametrize(
+    "name", ["sink-with-quite-a-long-name-{:04d}", '"' * 60 + "{}", "\0" * 100 + "{}", "é" * 90 + "{}"]
+)
 def test_the_head_stays_under_two_kib_with_five_hundred_sinks(name: str) -> None:
     sinks = {name.format(n): SinkStatus(status="committed") for n in range(500)}
     manifest = plain_manifest(sink_names=sorted(sinks), sink_commit_statuses=sinks)
     encoded = encode_manifest(manifest)
     head = decode_head("key", encoded[:HEAD_LIMIT])
     assert head.sinks_total == 500
-    assert head.sinks.items() <= {sink: "committed" for sink in sinks}.items()
+    assert head.sinks.items() <= dict.fromkeys(sinks, "committed").items()
     assert decode_manifest("key", encoded) == manifest
 
 

@@ -20,9 +20,7 @@ def name(repo: Repository, slot: Slot, word: str) -> Slot:
 
 def intend(repo: Repository, slot: Slot) -> None:
     records, token = look(repo).records, new_token()
-    records.create(
-        records.keys.intent(slot, token), Intent(token=token, generation=slot.generation, slot=slot.number)
-    )
+    records.create(records.keys.intent(slot, token), Intent(token=token, generation=slot.generation, slot=slot.number))
 
 
 def decide(repo: Repository, slot: Slot) -> None:

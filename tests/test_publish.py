@@ -158,9 +158,7 @@ def test_a_slot_that_was_taken_pruned_and_deleted_meanwhile_does_not_count() -> 
     with start(repo) as run:
         save(run, 0)
         records = look(repo).records
-        records.create(
-            records.keys.decision(Slot(0, 1)), Decision(token=new_token(), generation=0, slot=1, objects=[])
-        )
+        records.create(records.keys.decision(Slot(0, 1)), Decision(token=new_token(), generation=0, slot=1, objects=[]))
         assert save(run, 1).at == Slot(0, 2)
     assert [c.slot for c in look(repo).checkpoints()] == [Slot(0, 0), Slot(0, 2)]
 

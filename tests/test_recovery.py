@@ -25,6 +25,7 @@ from builders import (
 )
 from holdfast.checkpointer import Checkpointer
 from holdfast.decide.fingerprint import Fingerprint
+from holdfast.decide.retention import KeepPolicy
 from holdfast.draft import Description, PartitionState
 from holdfast.errors import (
     BeingForgotten,
@@ -41,7 +42,6 @@ from holdfast.errors import (
     Unsettled,
 )
 from holdfast.gc import plan_prune
-from holdfast.decide.retention import KeepPolicy
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import REPOSITORY, Slot
@@ -95,7 +95,9 @@ def test_a_damaged_manifest_is_reported_and_fallen_back_over(harm: object) -> No
         assert run.recovered.skipped[0].why
 
 
-@pytest.mark.parametrize("harm", [damage_state, lambda s, m: s.delete([data_key(m)]), lambda s, m: truncate(s, data_key(m), 150)])
+@pytest.mark.parametrize(
+    "harm", [damage_state, lambda s, m: s.delete([data_key(m)]), lambda s, m: truncate(s, data_key(m), 150)]
+)
 def test_a_damaged_byte_of_state_is_found_reported_and_fallen_back_over(harm: object) -> None:
     """Loaded artifacts are always verified, every byte, before a checkpoint is begun from."""
     repo = filled(3)
@@ -449,7 +451,9 @@ def test_falling_back_takes_the_sink_back_with_the_state() -> None:
 
 
 @pytest.mark.parametrize("kind", [OneWay, Silent])
-def test_falling_back_under_a_sink_that_can_not_go_back_is_refused_unless_duplicates_are_accepted(kind: type[Table]) -> None:
+def test_falling_back_under_a_sink_that_can_not_go_back_is_refused_unless_duplicates_are_accepted(
+    kind: type[Table],
+) -> None:
     table = kind()
     repo = run_to(table, 3)
     damage_state(repo.store, manifests(repo)[3])

@@ -76,7 +76,11 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("a path to a record", only(1, [packed(path="pipeline.json")]), "operator count, partition 1, 1 of 1"),
     ("a path that is not listed", {"objects": {}}, "operator count, partition 1, 1 of 1"),
     ("a length that is not the size", only(1, [packed(length=9)]), "operator count, partition 1, 1 of 1"),
-    ("a whole object of another size", only(1, [packed(offset=None, length=None)]), "operator count, partition 1, 1 of 1"),
+    (
+        "a whole object of another size",
+        only(1, [packed(offset=None, length=None)]),
+        "operator count, partition 1, 1 of 1",
+    ),
     ("a stretch past the end", {"objects": {PATH: 17}}, "operator count, partition 1, 1 of 1"),
     ("a negative offset", only(1, [packed(offset=-1)]), "operator count, partition 1, 1 of 1"),
     ("corrupt inline state", {"driver_states": {"d": inline(b"abc", inline="AA=A")}}, "driver state d"),

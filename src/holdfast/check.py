@@ -238,11 +238,29 @@ def _extra(
 
 
 def _names(records: PipelineRecords, world: World) -> Iterator[Fault]:
-    for name, savepoint in sorted(records.savepoints().items()):
-        if savepoint.at not in world.counted():
-            yield Fault(
-                "damage", "missing", f"savepoint {name}", f"its checkpoint {savepoint.at} is gone", (savepoint.at,)
-            )
+    try:
+        standing = sorted(records.savepoints().items())
+    except (DamagedRecord, FormatTooNew):
+        # Reported with the other records that can't be read.
+        return
+    for name, savepoint in standing:
+        where, at = f"savepoint {name}", savepoint.at
+        if at in world.forgotten:
+            # Whoever gave the name died before looking for the prune, and told nobody.
+            yield Fault("warning", "extra", where, f"its checkpoint {at} was pruned before the name was given")
+        elif at not in world.counted() and _is_gone(records, at):
+            yield Fault("damage", "missing", where, f"its checkpoint {at} is gone", (at,))
+
+
+def _is_gone(records: PipelineRecords, slot: Slot) -> bool:
+    """Whether a slot that the listing lacks is lost: it may have been published since."""
+    try:
+        records.manifest(slot)
+    except ObjectMissing:
+        return True
+    except (Damage, FormatTooNew):
+        return False
+    return False
 
 
 def _hint(records: PipelineRecords, world: World, listing: _Listing) -> Iterator[Fault]:
@@ -252,8 +270,9 @@ def _hint(records: PipelineRecords, world: World, listing: _Listing) -> Iterator
     if hint is None and standing:
         what = "it can't be read" if key in listing.sizes else "it is missing"
         yield Fault("warning", "hint", key, f"{what}; finding the newest checkpoint costs more requests")
-    elif hint is not None and Slot(hint.generation, hint.slot) not in {*world.slots, *world.forgotten}:
-        lost = Slot(hint.generation, hint.slot)
+        return
+    lost = None if hint is None else Slot(hint.generation, hint.slot)
+    if lost is not None and lost not in {*world.slots, *world.forgotten} and _is_gone(records, lost):
         yield Fault("damage", "missing", records.keys.manifest(lost), f"the hint names {lost}, which is gone", (lost,))
 
 

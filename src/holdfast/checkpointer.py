@@ -124,7 +124,7 @@ class Checkpointer:
         try:
             return self.records.manifest(slot)
         except ObjectMissing:
-            raise CheckpointMissing(f"{self.records.name}@{slot}", "the slot holds no checkpoint") from None
+            raise CheckpointMissing(self.records.reference(slot), "the slot holds no checkpoint") from None
 
     def load_artifact(self, artifact: Artifact) -> bytes:
         """The bytes of an artifact, always verified."""

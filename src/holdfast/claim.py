@@ -70,7 +70,7 @@ def take_over(
             # A prune is under way on the very checkpoint: it may go at any moment, so choose again, once.
             records.drop(pin)
             if begin.slot == refused:
-                raise BeingForgotten(f"{records.name}@{begin.slot}")
+                raise BeingForgotten(records.reference(begin.slot))
             refused = begin.slot
             continue
         _begin(records, number, begin)

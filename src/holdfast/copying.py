@@ -7,7 +7,7 @@ it names, so whatever has arrived is restorable. Until it is activated, the copy
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -100,20 +100,25 @@ def _bytes_and_manifests(
     source: PipelineRecords, target: PipelineRecords, known: Generations, copied: Copied, progress: Progress
 ) -> None:
     there = {info.key: info.size for info in target.store.list(target.keys.prefix)}
-    done = 0
+    plans = {generation: _plan(source, generation, there) for generation in sorted(known.bases)}
+    done, total = 0, sum(len(plan) for plan in plans.values())
     with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="holdfast-copy") as pool:
-        for generation in sorted(known.bases):
-            held, void = source.slots(generation)
-            forgotten = source.forgotten(Slot(generation, 0))
-            wanted = [slot for slot in sorted(held) if source.keys.manifest(slot) not in there]
-            for slot in wanted:
-                if slot not in void and slot not in forgotten:
-                    _checkpoint(source, target, slot, there, copied, pool)
-                elif slot in void:
+        for generation, plan in plans.items():
+            for slot, is_void in plan.items():
+                if is_void:
                     _same(source, target, source.keys.manifest(slot))
+                else:
+                    _checkpoint(source, target, slot, there, copied, pool)
                 done += 1
-                progress(f"generation {generation}", done, len(wanted))
+                progress("checkpoints", done, total)
             _records(source, target, f"{source.keys.ledger}{generation:010d}/")
+
+
+def _plan(source: PipelineRecords, generation: int, there: Mapping[str, int]) -> dict[Slot, bool]:
+    """The slots of a generation that the target lacks, in order, and whether each is void."""
+    held, void = source.slots(generation)
+    wanted = held - source.forgotten(Slot(generation, 0)) | void
+    return {slot: slot in void for slot in sorted(wanted) if source.keys.manifest(slot) not in there}
 
 
 def _checkpoint(

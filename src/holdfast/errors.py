@@ -121,7 +121,7 @@ class HoldfastError(Exception):
 
     @property
     def message(self) -> str:
-        return self.template.format(**self.fields)
+        return self.template.format(**{name: _worded(value) for name, value in self.fields.items()})
 
     @property
     def hint(self) -> str:
@@ -133,6 +133,13 @@ class HoldfastError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions made with keywords have empty args; without this they can't cross a process boundary.
         return type(self), tuple(self.fields.values())
+
+
+def _worded(value: object) -> object:
+    """Lists read as people write them; anything else formats itself."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return value
 
 
 class StoreError(HoldfastError):

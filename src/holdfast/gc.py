@@ -27,7 +27,17 @@ from holdfast.layout import Slot
 from holdfast.records import Base, Decision, Intent
 from holdfast.repository.pipeline import PipelineRecords
 
-__all__ = ["PrunePlan", "Removed", "Swept", "delete_checkpoint", "named_objects", "needs", "plan_prune", "sweep"]
+__all__ = [
+    "PrunePlan",
+    "Removed",
+    "Swept",
+    "delete_checkpoint",
+    "named_objects",
+    "needs",
+    "plan_forget",
+    "plan_prune",
+    "sweep",
+]
 
 Progress = Callable[[str, int], None]
 """Called with what is being done and how many were done."""
@@ -100,18 +110,29 @@ def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
 
 def delete_checkpoint(records: PipelineRecords, slot: Slot, progress: Progress | None = None) -> Removed:
     """Forget one checkpoint and say what went. Raises StillNeeded, with the reasons, if anything needs it."""
+    _refuse_needed(records, slot)
+    removed = _forget(records, [slot], progress or (lambda _what, _n: None))
+    if slot in removed.spared:
+        raise BeingForgotten(records.reference(slot))
+    return removed
+
+
+def plan_forget(records: PipelineRecords, slot: Slot) -> Removed:
+    """What `delete_checkpoint` would remove as things stand; changes nothing, and refuses what that would."""
+    _refuse_needed(records, slot)
+    alone = records.manifest(slot).objects.keys() - named_objects(records, but=[slot])
+    return Removed([slot], sorted(alone))
+
+
+def _refuse_needed(records: PipelineRecords, slot: Slot) -> None:
     _refuse_copy(records)
     world = records.world()
     if slot not in world.counted():
-        raise CheckpointMissing(f"{records.name}@{slot}", "the slot holds no checkpoint")
+        raise CheckpointMissing(records.reference(slot), "the slot holds no checkpoint")
     if slot in timeline(world)[-2:]:
-        raise StillNeeded(f"{records.name}@{slot}", ["it is one of the last two checkpoints"])
+        raise StillNeeded(records.reference(slot), ["it is one of the last two checkpoints"])
     if needed := needs(records, world.bases).get(slot):
-        raise StillNeeded(f"{records.name}@{slot}", needed)
-    removed = _forget(records, [slot], progress or (lambda _what, _n: None))
-    if slot in removed.spared:
-        raise BeingForgotten(f"{records.name}@{slot}")
-    return removed
+        raise StillNeeded(records.reference(slot), needed)
 
 
 def sweep(records: PipelineRecords, *, dry_run: bool = False) -> Swept:

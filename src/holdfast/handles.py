@@ -22,12 +22,11 @@ from holdfast.errors import (
     CheckpointMissing,
     NameTaken,
     NoAnswer,
-    NotActivated,
     ObjectMissing,
     PipelineMissing,
-    StillNeeded,
 )
-from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, named_objects, needs, plan_prune, sweep
+from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_forget, plan_prune, sweep
+from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Head, Manifest, SinkStatus
 from holdfast.names import ask, name_checkpoint, pin_checkpoint, remove_name, remove_pins
@@ -249,11 +248,12 @@ class StoredPipeline:
 
     def request_savepoint(self, name: str, timeout: float = 60.0) -> Checkpoint:
         """Ask whoever runs the pipeline for a savepoint and wait for it. Raises NoAnswer if nobody answers in time."""
-        request = ask(self.records, name)
-        key = self.records.keys.answer(request.token)
+        token = new_token()
+        key = self.records.keys.answer(token)
         deadline = time.monotonic() + timeout
         pause = 0.02
         try:
+            ask(self.records, name, token)
             while True:
                 try:
                     reply = self.records.read(key, Answer)
@@ -264,7 +264,7 @@ class StoredPipeline:
                 time.sleep(pause)
                 pause = min(1.0, pause * 1.5)
         finally:
-            self.records.drop(self.records.keys.request(request.token), key)
+            self.records.drop(self.records.keys.request(token), key)
         if reply.refused is not None or reply.generation is None or reply.slot is None:
             raise NameTaken(name, reply.refused or "nothing")
         return Checkpoint(self, Slot(reply.generation, reply.slot))
@@ -301,18 +301,7 @@ class StoredPipeline:
 
     def plan_forget(self, slot: Slot) -> Removed:
         """What `forget` would remove as things stand; changes nothing and refuses what `forget` would."""
-        world = self.world()
-        name = f"{self.name}@{slot}"
-        if self.is_copy():
-            raise NotActivated(self.name)
-        if slot not in world.counted():
-            raise CheckpointMissing(name, "the slot holds no checkpoint")
-        if slot in timeline(world)[-2:]:
-            raise StillNeeded(name, ["it is one of the last two checkpoints"])
-        if needed := needs(self.records, world.bases).get(slot):
-            raise StillNeeded(name, needed)
-        alone = self.records.manifest(slot).objects.keys() - named_objects(self.records, but=[slot])
-        return Removed([slot], sorted(alone))
+        return plan_forget(self.records, slot)
 
     def remove_savepoint(self, name: str) -> Savepoint:
         return remove_name(self.records, name)

@@ -233,7 +233,7 @@ class CheckpointManager:
         if self._background is None:
             return it.take()
         if self._background.reserve(it.name):
-            it.count_wait()
+            it.tally.backpressure_waits += 1
         try:
             with it.watched():
                 captured = it.capture()

@@ -85,7 +85,7 @@ def _say(records: PipelineRecords, word: Savepoint, k: int) -> bool:
 def _look(records: PipelineRecords, slot: Slot, key: str) -> None:
     if records.being_forgotten(slot):
         records.drop(key)
-        raise BeingForgotten(f"{records.name}@{slot}")
+        raise BeingForgotten(records.reference(slot))
 
 
 def pin_checkpoint(records: PipelineRecords, slot: Slot, why: str) -> Pin:
@@ -106,10 +106,10 @@ def remove_pins(records: PipelineRecords, slot: Slot) -> list[Pin]:
     return pins
 
 
-def ask(records: PipelineRecords, savepoint: str) -> Request:
-    """Ask whoever publishes for this pipeline to name the next checkpoint it takes."""
+def ask(records: PipelineRecords, savepoint: str, token: str | None = None) -> Request:
+    """Ask whoever publishes for this pipeline to name the next checkpoint it takes; the caller drops what it asked."""
     check_name("savepoint", savepoint)
-    request = Request(token=new_token(), savepoint=savepoint, who=whoami(), created_ms=now_ms())
+    request = Request(token=token or new_token(), savepoint=savepoint, who=whoami(), created_ms=now_ms())
     records.create(records.keys.request(request.token), request)
     return request
 

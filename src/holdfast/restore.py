@@ -38,6 +38,7 @@ def restore_to_files(
     is written beside the destination and moved there at the end, so a folder with this name is a whole one. Raises
     DamagedArtifact before that if a byte is not what was saved.
     """
+    destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise PlaceNotEmpty(str(destination))
     errors = [str(finding) for finding in manifest.validate() if finding.severity == "error"]

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
@@ -86,9 +86,7 @@ class Stream:
         self.states: dict[str, Checkpointable] = {}
         self.sources: dict[str, Offsets] = {}
         self.sinks: dict[str, LoopSink] = {}
-        self.begun = False
-        self.closed = False
-        self.running = False
+        self.begun = self.closed = self.running = False
         self.fenced: Fenced | None = None
         self.failure: BaseException | None = None
         self.retaining: Retaining | None = None
@@ -98,7 +96,7 @@ class Stream:
         self.last: Manifest | None = None
         self._limits = limits
         self._lock = threading.Lock()
-        self._counters = Counters()
+        self.tally = Counters()
         self._events_before = 0
         self._checkpointer: Checkpointer | None = None
         self._initial: dict[str, bytes] = {}
@@ -281,9 +279,9 @@ class Stream:
             yield
         except BaseException as error:
             with self._lock:
-                self._counters.failures += 1
+                self.tally.failures += 1
                 if isinstance(error, Fenced) and self.fenced is None:
-                    self._counters.fenced += 1
+                    self.tally.fenced += 1
                     self.fenced = error
                     self.running = False
             raise
@@ -297,8 +295,8 @@ class Stream:
                 return
             self.last = tip
             self._initial = {}
-            self._counters.checkpoints += 1
-            self._counters.bytes += tip.byte_counts()[0]
+            self.tally.checkpoints += 1
+            self.tally.bytes += tip.byte_counts()[0]
 
     def _tidy(self) -> None:
         if self.retaining is not None:
@@ -325,7 +323,7 @@ class Stream:
             checkpointer.close()
             raise
         self._begin_at(record, recovered.manifest)
-        self._counters.skipped += len(recovered.skipped)
+        self.tally.skipped += len(recovered.skipped)
         self._checkpointer, self.retaining = checkpointer, retaining
         self.reset_schedule()
         self.begun = self.running = True
@@ -338,7 +336,7 @@ class Stream:
             self._checkpointer.close()
 
     def _begin_at(self, record: CheckpointState | None, manifest: Manifest | None) -> None:
-        self._counters = self.counters
+        self.tally = self.counters
         self.sequence = -1 if record is None else record.sequence
         self.events = self._events_before = 0 if record is None else record.event_count
         self.watermark = None if record is None else record.watermark_ns
@@ -346,14 +344,10 @@ class Stream:
 
     def _refuse_foreign(self) -> None:
         """A mistaken name must not fence whatever else checkpoints under it."""
-        try:
+        with suppress(Damage, NotFound):  # then recovery says what is wrong with it
             newest = self.pipeline.latest()
-            foreign = newest is not None and LOOP not in newest.manifest.driver_states
-        except (Damage, NotFound):
-            # Nothing that could be asked: recovery finds out, and says what is wrong.
-            return
-        if foreign:
-            raise self._foreign()
+            if newest is not None and LOOP not in newest.manifest.driver_states:
+                raise self._foreign()
 
     def _foreign(self) -> BadValue:
         return BadValue(f"stream {self.name!r}", "the checkpoints of this pipeline were not taken by a plain loop")
@@ -386,14 +380,10 @@ class Stream:
 
     @property
     def counters(self) -> Counters:
-        retaining = self.retaining
         now = Counters(events=self.events - self._events_before)
-        if retaining is not None:
-            now.prunes, now.prune_failures = retaining.prunes, retaining.failures
-        return self._counters + now
-
-    def count_wait(self) -> None:
-        self._counters.backpressure_waits += 1
+        if self.retaining is not None:
+            now.prunes, now.prune_failures = self.retaining.prunes, self.retaining.failures
+        return self.tally + now
 
 
 def _saved(name: str, state: Checkpointable) -> bytes:

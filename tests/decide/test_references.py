@@ -51,7 +51,17 @@ def test_a_time_without_a_zone_is_utc_on_every_machine(text: str, moment: dateti
 
 @pytest.mark.parametrize(
     "text",
-    ["o@epoch:", "o@epoch:-1", "o@epoch:x", "o@slot:3", "o@slot:3-", "o@slot:a-b", "o@time:noon", "o@time:", "o@when:1"],
+    [
+        "o@epoch:",
+        "o@epoch:-1",
+        "o@epoch:x",
+        "o@slot:3",
+        "o@slot:3-",
+        "o@slot:a-b",
+        "o@time:noon",
+        "o@time:",
+        "o@when:1",
+    ],
 )
 def test_what_can_not_be_understood_is_refused_and_shown(text: str) -> None:
     with pytest.raises(BadReference) as refused:

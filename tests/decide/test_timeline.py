@@ -131,7 +131,9 @@ def lives(draw: st.DrawFn) -> Life:
     life = Life()
     life.begin(None)
     for _ in range(draw(st.integers(0, 25))):
-        event = draw(st.sampled_from(["publish", "publish", "publish", "start", "rewind", "claim", "zombie", "void", "forget"]))
+        event = draw(
+            st.sampled_from(["publish", "publish", "publish", "start", "rewind", "claim", "zombie", "void", "forget"])
+        )
         existing = sorted(life.slots - life.void - life.forgotten)
         if event == "publish" and life.running is not None:
             life.publish(life.running)
@@ -234,7 +236,9 @@ def test_a_forgotten_slot_never_counts_whatever_lands_there(w: World, slot: Slot
 @given(any_world, st.integers(0, 4))
 def test_the_next_slot_is_after_all_that_were_ever_taken(w: World, generation: int) -> None:
     slot = next_slot(w, generation)
-    taken = [s for s in (*w.slots, *w.forgotten, *w.void) if s.generation == generation and s in {*w.slots, *w.forgotten}]
+    taken = [
+        s for s in (*w.slots, *w.forgotten, *w.void) if s.generation == generation and s in {*w.slots, *w.forgotten}
+    ]
     assert slot.generation == generation
     assert all(s.number < slot.number for s in taken)
     assert slot.number == 0 or any(s.number == slot.number - 1 for s in taken)
@@ -249,7 +253,10 @@ def test_forgetting_never_frees_a_number(w: World, slot: Slot) -> None:
 @given(any_world)
 def test_what_counts_depends_on_which_records_exist_and_on_nothing_in_them_but_the_bases(w: World) -> None:
     shuffled = replace(
-        w, bases=dict(reversed(w.bases.items())), slots=frozenset(sorted(w.slots, reverse=True)), claims=frozenset(w.claims)
+        w,
+        bases=dict(reversed(w.bases.items())),
+        slots=frozenset(sorted(w.slots, reverse=True)),
+        claims=frozenset(w.claims),
     )
     assert timeline(shuffled) == timeline(w)
 

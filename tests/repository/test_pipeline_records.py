@@ -170,7 +170,12 @@ def test_only_names_of_our_own_making_are_ever_deleted() -> None:
     repo = filled(1)
     records = look(repo).records
     repo.store.put(f"{records.keys.prefix}README.txt", b"mine")
-    for key in (f"{records.keys.prefix}README.txt", "holdfast.json", "pipelines/other/latest", f"{records.keys.prefix}data/"):
+    for key in (
+        f"{records.keys.prefix}README.txt",
+        "holdfast.json",
+        "pipelines/other/latest",
+        f"{records.keys.prefix}data/",
+    ):
         with pytest.raises(DamagedRecord):
             records.drop(records.keys.latest, key)
     assert keys(repo.store, "latest")
@@ -209,7 +214,9 @@ def test_a_head_costs_one_small_read() -> None:
 
 
 def pin(records: PipelineRecords, slot: Slot, claim: int | None) -> None:
-    made = Pin(token=new_token(), generation=slot.generation, slot=slot.number, why="w", who="me", created_ms=0, claim=claim)
+    made = Pin(
+        token=new_token(), generation=slot.generation, slot=slot.number, why="w", who="me", created_ms=0, claim=claim
+    )
     records.create(records.keys.pin(slot, made.token), made)
 
 
@@ -277,7 +284,13 @@ def test_a_create_that_landed_after_all_counts_as_ours() -> None:
 def test_foreign_objects_are_neither_listed_nor_in_the_way() -> None:
     repo = filled(2)
     at = look(repo).records.keys
-    for foreign in ("generations/7.json", "checkpoints/0000000000/9.json", "checkpoints/notes.txt", "forgotten/x", "pins/y"):
+    for foreign in (
+        "generations/7.json",
+        "checkpoints/0000000000/9.json",
+        "checkpoints/notes.txt",
+        "forgotten/x",
+        "pins/y",
+    ):
         repo.store.put(at.prefix + foreign, b"foreign")
     assert look(repo).records.locate().newest == Slot(0, 1)
     assert len(look(repo).checkpoints()) == 2

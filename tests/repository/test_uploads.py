@@ -85,7 +85,9 @@ def test_saving_from_many_threads_at_once_loses_nothing() -> None:
                 assert data == state(thread, n, size=5 + 20 * (n % 10))
 
 
-def test_state_at_the_threshold_is_inline_and_one_byte_more_is_not(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_state_at_the_threshold_is_inline_and_one_byte_more_is_not(
+    memory_store: Store, pool: ThreadPoolExecutor
+) -> None:
     into = upload(memory_store, pool, inline=10)
     at, above = add(into, b"x" * 10), add(into, b"y" * 11)
     assert at.inline is not None
@@ -97,7 +99,9 @@ def test_state_at_the_threshold_is_inline_and_one_byte_more_is_not(memory_store:
 
 def test_inline_states_together_stay_under_their_total(memory_store: Store, pool: ThreadPoolExecutor) -> None:
     into = upload(memory_store, pool, inline=10, inline_total=35)
-    places = [add(into, bytes([n]) * 10).inline is not None for n in range(5)] + [add(into, b"12345").inline is not None]
+    places = [add(into, bytes([n]) * 10).inline is not None for n in range(5)] + [
+        add(into, b"12345").inline is not None
+    ]
     assert places == [True, True, True, False, False, True]
 
 
@@ -113,7 +117,9 @@ def test_a_pack_is_closed_when_it_is_full_and_the_next_begins(memory_store: Stor
     artifacts = [add(into, bytes([n]) * 30) for n in range(7)]
     objects = into.finish()
     assert [a.path for a in artifacts] == [f"{into.prefix}pack-{n}" for n in (0, 0, 0, 1, 1, 1, 2)]
-    assert objects == {path: len(memory_store.get(KEYS.prefix + path)) for path in {a.path for a in artifacts if a.path}}
+    assert objects == {
+        path: len(memory_store.get(KEYS.prefix + path)) for path in {a.path for a in artifacts if a.path}
+    }
     for n, artifact in enumerate(artifacts):
         assert load_artifact(memory_store, KEYS, artifact) == bytes([n]) * 30
 
@@ -171,7 +177,9 @@ def test_no_two_uploads_share_a_name(memory_store: Store, pool: ThreadPoolExecut
     assert all(prefix.startswith("data/0000000003-") and prefix.endswith("/") for prefix in prefixes)
 
 
-def test_a_name_that_already_holds_other_bytes_is_never_written_over(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_a_name_that_already_holds_other_bytes_is_never_written_over(
+    memory_store: Store, pool: ThreadPoolExecutor
+) -> None:
     into = upload(memory_store, pool, inline=0)
     artifact = add(into, b"mine" * 10)
     memory_store.create(f"{KEYS.prefix}{artifact.path}", b"theirs")

@@ -76,6 +76,10 @@ class PipelineRecords:
         """The same pipeline with nothing kept: for whoever must see what the store holds now."""
         return PipelineRecords(self.store, self.name, self.repository_id)
 
+    def reference(self, slot: Slot) -> str:
+        """How a person refers to this checkpoint, also on the command line."""
+        return f"{self.name}@slot:{slot}"
+
     # ---- identity ----
 
     def exists(self) -> bool:

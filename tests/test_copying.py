@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import pytest
+
+from builders import (
+    NAME,
+    damage_state,
+    data_key,
+    dump,
+    epochs,
+    filled,
+    flip,
+    keys,
+    keys_of,
+    look,
+    make_repo,
+    manifest_key,
+    save,
+    start,
+    state,
+    truncate,
+)
+from holdfast.copying import Copied, copy_pipeline
+from holdfast.decide.retention import KeepPolicy
+from holdfast.errors import Diverged, MissingRecords, NotActivated, PipelineMissing
+from holdfast.handles import Repository, open_url
+from holdfast.ids import new_token
+from holdfast.layout import Slot
+from holdfast.records import VoidSlot
+from holdfast.recovery import Demands
+from holdfast.repository.uploads import Limits
+from holdfast.store import Buffer, Store, open_store
+from holdfast.testing.faults import Around, CountingStore, Crash, CrashingStore
+
+
+def copy(source: Repository, target: Repository) -> Copied:
+    return copy_pipeline(look(source).records, look(target).records)
+
+
+def storied() -> Repository:
+    """Two generations, a rewind, shared bytes, a large object, a savepoint, a void and a forgotten checkpoint."""
+    repo = make_repo()
+    with start(repo, limits=Limits(inline=10, single=400)) as run:
+        save(run, 0, {0: state(0), 1: b"tiny"})
+        for epoch in range(1, 5):
+            save(run, epoch, {0: state(epoch), 2: state(epoch, 2, 500)}, carry=True)
+    with start(repo, demands=Demands(to=Slot(0, 2))) as run:
+        records = look(repo).records
+        records.create(records.keys.manifest(Slot(1, 0)), VoidSlot(token=new_token(), generation=1, slot=0))
+        save(run, 3)
+    look(repo)["epoch:1"].savepoint("v1")
+    look(repo).forget(Slot(0, 0))
+    return repo
+
+
+def same(source: Repository, target: Repository) -> bool:
+    """Whether the pipeline's records and bytes are the same on both sides, the hint aside, which is no record."""
+    left, right = (
+        {k: v for k, v in dump(r.store).items() if k.startswith(keys_of().prefix) and k != keys_of().latest}
+        for r in (source, target)
+    )
+    return left == right
+
+
+def test_a_copy_holds_the_same_and_restores_at_the_other_end() -> None:
+    source, target = storied(), make_repo()
+    copied = copy(source, target)
+    assert same(source, target)
+    assert (copied.checkpoints, copied.damaged) == (5, [])
+    assert epochs(look(target)) == epochs(look(source)) == [1, 2, 3]
+    assert look(target)["v1"].epoch == 1
+    assert look(target).check(read_percent=100).damaged == []
+    latest = look(target).latest()
+    assert latest is not None
+    assert latest.load(latest.operators["count"][0][0]) == state(3)
+
+
+def test_a_second_copy_moves_only_what_is_missing() -> None:
+    source, store = filled(3), CountingStore(open_store("memory://"))
+    target = make_repo(store)
+    copy(source, target)
+    store.reset()
+    assert (copy(source, target).checkpoints, store.counts["create"], store.counts["write"]) == (0, 0 + 1, 0)
+    with start(source) as run:
+        save(run, 3, {0: state(3), 1: state(4)})
+    copied = copy(source, target)
+    assert (copied.checkpoints, copied.objects) == (1, 1)
+    assert same(source, target)
+
+
+def test_shared_bytes_travel_once() -> None:
+    source, target = make_repo(), make_repo()
+    with start(source) as run:
+        for epoch in range(5):
+            save(run, epoch, {0: state(0), 1: state(epoch, 1)})
+    copied = copy(source, target)
+    assert copied.objects == len(keys(target.store, "data/")) == 5
+    assert copied.bytes == sum(len(target.store.get(key)) for key in keys(target.store, "data/"))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_copy_killed_at_any_request_leaves_only_whole_checkpoints_and_is_finished_by_the_next(
+    side: str, when: str
+) -> None:
+    source, at = storied(), 0
+    while True:
+        inner = open_store("memory://")
+        target = make_repo(inner)
+        moment = "before" if when == "before" else "after"
+        ends = {"source": source, "target": target}
+        ends[side] = open_url(CrashingStore(ends[side].store, at + 1, moment))  # type: ignore[arg-type]
+        crashed = False
+        try:
+            copy(ends["source"], ends["target"])
+        except Crash:
+            crashed = True
+        if keys(inner, "pipeline.json"):
+            assert [f for f in look(target).check(read_percent=100).damaged if f.kind in ("flipped", "truncated")] == []
+            for checkpoint in look(target).checkpoints(with_abandoned=True):
+                assert checkpoint.verify().damaged == []
+        copy(source, target)
+        assert same(source, target)
+        if not crashed:
+            break
+        at += 3
+    assert at > 10
+
+
+def test_a_manifest_arrives_after_all_that_it_names() -> None:
+    source, order = filled(3), list[str]()
+
+    class Watching(Around):
+        def create(self, key: str, data: Buffer) -> bool:
+            order.append(key.removeprefix(keys_of().prefix).split("/")[0])
+            return super().create(key, data)
+
+    inner = open_store("memory://")
+    make_repo(inner)
+    copy(source, open_url(Watching(inner)))
+    assert order == ["pipeline.json", "generations", "generations", *["data", "checkpoints"] * 3]
+
+
+def test_every_byte_is_verified_on_the_way_and_a_damaged_checkpoint_is_reported_and_not_copied() -> None:
+    source, target = filled(4), make_repo()
+    damage_state(source.store, look(source).records.manifest(Slot(0, 1)))
+    flip(source.store, manifest_key(Slot(0, 2)))
+    copied = copy(source, target)
+    assert [slot for slot, _ in copied.damaged] == [Slot(0, 1), Slot(0, 2)]
+    assert all(why for _, why in copied.damaged)
+    assert epochs(look(target)) == [0, 3]
+    for checkpoint in look(target).checkpoints():
+        assert checkpoint.verify().damaged == []
+
+
+@pytest.mark.parametrize("harm", [truncate, lambda store, key: store.delete([key])])
+def test_missing_and_truncated_bytes_at_the_source_are_reported(harm: object) -> None:
+    source, target = filled(3), make_repo()
+    harm(source.store, data_key(look(source).records.manifest(Slot(0, 1))))  # type: ignore[operator]
+    assert [slot for slot, _ in copy(source, target).damaged] == [Slot(0, 1)]
+    assert epochs(look(target)) == [0, 2]
+
+
+def test_a_large_object_is_verified_before_it_stands_at_the_target(tmp_path: object) -> None:
+    source, target = make_repo(), make_repo(open_store(f"{tmp_path}/target"))
+    with start(source, limits=Limits(single=1000)) as run:
+        written = save(run, 0, {0: state(0, 0, 5000)})
+    damage_state(source.store, written)
+    assert len(copy(source, target).damaged) == 1
+    assert keys(target.store, "data/") == []
+
+
+def test_damage_at_the_target_that_shows_in_its_size_is_mended_by_the_next_copy() -> None:
+    source, target = filled(2), make_repo()
+    copy(source, target)
+    truncate(target.store, data_key(look(source).records.manifest(Slot(0, 1))))
+    target.store.delete([manifest_key(Slot(0, 1))])
+    copy(source, target)
+    assert same(source, target)
+
+
+def test_what_the_source_has_forgotten_is_forgotten_at_the_target_too() -> None:
+    source, target = filled(6), make_repo()
+    copy(source, target)
+    look(source).prune(KeepPolicy(last=2), dry_run=False)
+    copied = copy(source, target)
+    assert copied.removed == [Slot(0, n) for n in range(4)]
+    assert same(source, target)
+    assert epochs(look(target)) == [4, 5]
+
+
+def test_shared_bytes_survive_at_the_target_when_one_of_their_checkpoints_is_forgotten() -> None:
+    source, target = make_repo(), make_repo()
+    with start(source) as run:
+        for epoch in range(4):
+            save(run, epoch, {0: state(0)})
+    copy(source, target)
+    look(source).forget(Slot(0, 0))
+    copy(source, target)
+    assert look(target).check(read_percent=100).damaged == []
+
+
+def test_a_pipeline_that_is_not_there_is_not_copied() -> None:
+    target = make_repo()
+    with pytest.raises(PipelineMissing):
+        make_repo().copy_to(target, NAME)
+    with pytest.raises(PipelineMissing):
+        copy(make_repo(), target)
+    source = filled(1)
+    source.store.delete([keys_of().identity])
+    with pytest.raises(MissingRecords):
+        copy(source, target)
+    assert keys(target.store, "pipelines/") == []
+
+
+# ---- whose it is ----
+
+
+def test_a_copy_refuses_every_change_until_it_is_activated() -> None:
+    source, target = filled(4), make_repo()
+    copy(source, target)
+    before = dump(target.store)
+    for act in (
+        lambda: look(target).recover(),
+        lambda: look(target).prune(KeepPolicy(last=2), dry_run=False),
+        lambda: look(target).forget(Slot(0, 0)),
+        lambda: look(target).sweep(),
+    ):
+        with pytest.raises(NotActivated):
+            act()
+    assert dump(target.store) == before
+
+
+def test_an_activated_copy_goes_on_and_its_copier_finds_that_they_have_diverged() -> None:
+    source, target = filled(2), make_repo()
+    copy(source, target)
+    with start(target, activate=True) as run:
+        save(run, 2)
+    assert epochs(look(target)) == [0, 1, 2]
+    look(target).prune(KeepPolicy(last=2), dry_run=False)
+    before = dump(target.store)
+    with start(source) as run:
+        save(run, 77)
+    with pytest.raises(Diverged):
+        copy(source, target)
+    assert dump(target.store) == before
+
+
+def test_an_activated_copy_diverges_even_when_the_source_stood_still() -> None:
+    source, target = filled(2), make_repo()
+    copy(source, target)
+    with start(target, activate=True):
+        pass
+    with pytest.raises(Diverged):
+        copy(source, target)
+
+
+def test_another_pipeline_of_the_same_name_is_never_written_over() -> None:
+    source, target = filled(2), filled(3)
+    before = dump(target.store)
+    with pytest.raises(Diverged):
+        copy(source, target)
+    assert dump(target.store) == before
+
+
+def test_failing_back_brings_the_original_up_to_its_copy_and_hands_it_over_again() -> None:
+    primary, standby = filled(2), make_repo()
+    copy(primary, standby)
+    with start(standby, activate=True) as run:
+        save(run, 2)
+    copied = copy(standby, primary)
+    assert copied.checkpoints == 1
+    assert epochs(look(primary)) == [0, 1, 2]
+    with pytest.raises(NotActivated):
+        start(primary)
+    with start(primary, activate=True) as run:
+        assert run.generation == 2
+        save(run, 3)
+    assert epochs(look(primary)) == [0, 1, 2, 3]
+    assert look(primary).check(read_percent=100).damaged == []
+
+
+def test_a_primary_that_wrote_on_after_its_copy_was_activated_can_not_be_failed_back_over() -> None:
+    primary, standby = filled(2), make_repo()
+    copy(primary, standby)
+    with start(standby, activate=True) as run:
+        save(run, 2)
+    with start(primary) as run:
+        save(run, 2)
+    with pytest.raises(Diverged):
+        copy(standby, primary)
+
+
+def test_a_zombie_of_the_primary_writes_into_the_original_alone() -> None:
+    primary, standby = filled(1), make_repo()
+    with start(primary) as zombie:
+        save(zombie, 1)
+        copy(primary, standby)
+        with start(standby, activate=True) as run:
+            save(run, 2)
+            save(zombie, 2)
+        with pytest.raises(Diverged):
+            copy(primary, standby)
+    assert epochs(look(standby)) == [0, 1, 2]
+
+
+def test_progress_never_passes_its_total() -> None:
+    source, told = storied(), list[tuple[str, int, int]]()
+    copy_pipeline(look(source).records, look(make_repo()).records, lambda *said: told.append(said))
+    assert all(0 < done <= total for _, done, total in told)
+
+
+def test_copies_between_kinds_of_stores(file_store: Store, memory_store: Store) -> None:
+    source = filled(3, file_store)
+    target = make_repo(memory_store)
+    copy(source, target)
+    assert same(source, target)
