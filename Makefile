@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers lint format test soak bench wheel clean
+.PHONY: help setup servers demo lint format test soak bench wheel clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 
 servers: setup ## install the real servers that the tests talk to
 	$(BIN)/python scripts/install_servers.py
+
+demo: setup ## see it work: a loop that is killed again and again, and loses nothing
+	$(BIN)/python examples/python_loop.py
 
 lint: setup ## style, format, types and the order of the rooms
 	$(BIN)/ruff check .

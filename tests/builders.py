@@ -19,6 +19,7 @@ from holdfast.settle import LoopSink
 from holdfast.store import Store, open_store
 
 NAME = "orders"
+FIRST = Slot(0, 0)
 PACKED = Limits(inline=0)
 """Nothing but the empty state stands in the manifest: small states lie in packs, where they can be damaged."""
 
@@ -123,7 +124,7 @@ def artifact(data: bytes, path: str = f"data/0000000000-{'0' * 32}/artifact-0", 
     return Artifact(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), path=path, **more)
 
 
-def plain_manifest(slot: Slot = Slot(0, 0), **more: Any) -> Manifest:
+def plain_manifest(slot: Slot = FIRST, **more: Any) -> Manifest:
     """A manifest that holds together and says little."""
     fields: dict[str, Any] = {
         "checkpoint_id": "0193a5b0-0000-7000-8000-000000000001",
@@ -208,7 +209,7 @@ class Silent(OneWay):
         return None
 
 
-def sinking(sequence: int, *names: str, **tables: Table) -> Description:
+def sinking(sequence: int, **tables: Table) -> Description:
     """What a checkpoint says of its sinks: each prepared up to a sequence, and pending."""
     tokens = {name: table.prepare(sequence) for name, table in tables.items()} | dict.fromkeys(
         names, f"rows-{sequence}"

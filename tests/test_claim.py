@@ -15,6 +15,8 @@ from holdfast.store import Buffer, Store, open_store
 from holdfast.testing.faults import Around, Crash, CrashingStore, LateStore
 
 REASON = Reason("start")
+FRESH = Begin()
+Fence = Callable[[int, str], None]
 
 
 def take(

@@ -100,7 +100,7 @@ def test_shared_bytes_travel_once() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_copy_killed_at_any_request_leaves_only_whole_checkpoints_and_is_finished_by_the_next(
+def test_a_copy_killed_at_any_request_leaves_whole_checkpoints_and_is_finished_by_the_next(
     side: str, when: str
 ) -> None:
     source, at = storied(), 0

@@ -28,9 +28,7 @@ def named(
 
 
 @given(slots, tokens, names, numbers)
-def test_every_key_that_is_built_reads_back_as_what_it_was_built_from(
-    slot: Slot, token: str, name: str, k: int
-) -> None:
+def test_every_key_that_is_built_reads_back_as_what_it_was_made_of(slot: Slot, token: str, name: str, k: int) -> None:
     g = slot.generation
     assert parse(below(KEYS.identity)) == named("pipeline")
     assert parse(below(KEYS.latest)) == named("latest")

@@ -451,7 +451,7 @@ def test_falling_back_takes_the_sink_back_with_the_state() -> None:
 
 
 @pytest.mark.parametrize("kind", [OneWay, Silent])
-def test_falling_back_under_a_sink_that_can_not_go_back_is_refused_unless_duplicates_are_accepted(
+def test_falling_back_under_a_sink_that_can_not_is_refused_unless_duplicates_are_accepted(
     kind: type[Table],
 ) -> None:
     table = kind()

@@ -126,6 +126,9 @@ class Life:
         self.expected = [s for s in self.expected if s != slot]
 
 
+EVENTS = ["publish", "publish", "publish", "start", "rewind", "claim", "zombie", "void", "forget"]
+
+
 @st.composite
 def lives(draw: st.DrawFn) -> Life:
     life = Life()

@@ -19,6 +19,7 @@ from holdfast.store import Buffer, Store, open_store
 from holdfast.testing.faults import Around, CountingStore
 
 KEYS = PipelineKeys("orders")
+Pool = ThreadPoolExecutor
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_state_at_the_threshold_is_inline_and_one_byte_more_is_not(
     assert load_artifact(memory_store, KEYS, at) == b"x" * 10
 
 
-def test_inline_states_together_stay_under_their_total(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_inline_states_together_stay_under_their_total(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool, inline=10, inline_total=35)
     places = [add(into, bytes([n]) * 10).inline is not None for n in range(5)] + [
         add(into, b"12345").inline is not None
@@ -105,14 +106,14 @@ def test_inline_states_together_stay_under_their_total(memory_store: Store, pool
     assert places == [True, True, True, False, False, True]
 
 
-def test_an_empty_state_is_a_state(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_an_empty_state_is_a_state(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool, inline=0)
     artifact = add(into, b"")
     into.finish()
     assert load_artifact(memory_store, KEYS, artifact) == b""
 
 
-def test_a_pack_is_closed_when_it_is_full_and_the_next_begins(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_a_pack_is_closed_when_it_is_full_and_the_next_begins(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool, inline=0, pack=100)
     artifacts = [add(into, bytes([n]) * 30) for n in range(7)]
     objects = into.finish()
@@ -124,21 +125,21 @@ def test_a_pack_is_closed_when_it_is_full_and_the_next_begins(memory_store: Stor
         assert load_artifact(memory_store, KEYS, artifact) == bytes([n]) * 30
 
 
-def test_something_larger_than_a_pack_still_finds_its_place(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_something_larger_than_a_pack_still_finds_its_place(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool, inline=0, pack=50, single=1000)
     artifact = add(into, b"z" * 80)
     assert list(into.finish()) == [f"{into.prefix}pack-0"]
     assert load_artifact(memory_store, KEYS, artifact) == b"z" * 80
 
 
-def test_a_large_artifact_is_an_object_of_its_own(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_a_large_artifact_is_an_object_of_its_own(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool, single=1000)
     artifacts = [add(into, bytes([n]) * (1000 + n)) for n in range(3)]
     assert into.finish() == {f"{into.prefix}artifact-{n}": 1000 + n for n in range(3)}
     assert all(a.offset is None and a.length is None for a in artifacts)
 
 
-def test_a_stream_becomes_one_object_with_its_digest(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_a_stream_becomes_one_object_with_its_digest(memory_store: Store, pool: Pool) -> None:
     into = upload(memory_store, pool)
     artifact = into.add_stream(b"abc" for _ in range(1000))
     assert into.finish() == {artifact.path: 3000}
@@ -171,7 +172,7 @@ def test_any_buffer_can_be_saved_and_a_small_mutable_one_changed_at_once(
     assert [load_artifact(memory_store, KEYS, a) for a in artifacts] == [b"s" * 100, b"l" * 2000]
 
 
-def test_no_two_uploads_share_a_name(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_no_two_uploads_share_a_name(memory_store: Store, pool: Pool) -> None:
     prefixes = {upload(memory_store, pool).prefix for _ in range(100)}
     assert len(prefixes) == 100
     assert all(prefix.startswith("data/0000000003-") and prefix.endswith("/") for prefix in prefixes)
@@ -188,7 +189,7 @@ def test_a_name_that_already_holds_other_bytes_is_never_written_over(
     assert memory_store.get(f"{KEYS.prefix}{artifact.path}") == b"theirs"
 
 
-def test_an_upload_that_failed_stays_failed(memory_store: Store, pool: ThreadPoolExecutor) -> None:
+def test_an_upload_that_failed_stays_failed(memory_store: Store, pool: Pool) -> None:
     into = upload(FailingOnce(memory_store), pool, inline=0)
     add(into, b"x" * 100)
     for _ in range(2):
