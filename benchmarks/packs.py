@@ -31,17 +31,17 @@ REQUESTS, SAVE, READ = 6, 3.0, 8.0
 
 
 class Bodies:
-    """Partitions with bytes that no other round has: a shared digest would not be sent again."""
+    """Partitions of 4 to 40 KiB; `renew` them for each save, since bytes that are there already are not sent again."""
 
     def __init__(self, partitions: int) -> None:
         self._rounds = itertools.count()
         draw = random.Random(1)
-        self._bodies = [draw.randbytes(draw.randint(4, 40) * 1024) for _ in range(partitions)]
-        self.bytes = sum(map(len, self._bodies))
+        self.now = [draw.randbytes(draw.randint(4, 40) * 1024) for _ in range(partitions)]
+        self.bytes = sum(map(len, self.now))
 
-    def fresh(self) -> list[bytes]:
+    def renew(self) -> None:
         stamp = next(self._rounds).to_bytes(8, "big")
-        return [stamp + body[8:] for body in self._bodies]
+        self.now = [stamp + body[8:] for body in self.now]
 
 
 def save_packed(run: Checkpointer, bodies: list[bytes]) -> Manifest:
@@ -87,9 +87,10 @@ def requests(url: str, options: Mapping[str, str], partitions: int) -> dict[str,
     store = CountingStore(open_store(url, options))
     bodies = Bodies(partitions)
     with open_repository(store, create=True).pipeline(f"of-{partitions}").recover() as run:
-        save_packed(run, bodies.fresh())
+        save_packed(run, bodies.now)
         store.reset()
-        save_packed(run, bodies.fresh())
+        bodies.renew()
+        save_packed(run, bodies.now)
     return dict(sorted(store.counts.items()))
 
 
@@ -99,7 +100,10 @@ def count_requests(server: S3Server, partitions: int) -> None:
     print_table(
         "requests for one checkpoint",
         ("partitions", "by verb", "total", "goal", ""),
-        [(n, by_verb(found), sum(found.values()), f"{REQUESTS} at most, the same", verdict(met)) for n, found in counts],
+        [
+            (n, by_verb(found), sum(found.values()), f"{REQUESTS} at most, the same", verdict(met))
+            for n, found in counts
+        ],
     )
 
 
@@ -116,12 +120,13 @@ def compare(server: S3Server, bodies: Bodies, threads: int, rounds: int) -> list
         repository.pipeline("orders").recover(limits=Limits(concurrency=threads)) as run,
     ):
         saved = alternate(
-            lambda: save_packed(run, bodies.fresh()),
-            lambda: save_singly(store, next(folders), bodies.fresh(), pool),
+            lambda: save_packed(run, bodies.now),
+            lambda: save_singly(store, next(folders), bodies.now, pool),
             rounds,
+            tidy=bodies.renew,
         )
-        manifest = save_packed(run, bodies.fresh())
-        save_singly(store, "read/", bodies.fresh(), pool)
+        manifest = save_packed(run, bodies.now)
+        save_singly(store, "read/", bodies.now, pool)
         assert read_packed(run, manifest, pool) == read_singly(store, "read/", pool) == bodies.bytes
         read = alternate(
             lambda: read_packed(run, manifest, pool),

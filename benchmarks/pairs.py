@@ -85,7 +85,7 @@ def verdict(met: bool) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.1 else f"{seconds * 1000:.3g} ms"
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

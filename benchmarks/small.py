@@ -8,6 +8,9 @@ folder; the hint: temporary file, write, rename), of as many bytes; in memory un
 through the codec, and with retention the old ones are pruned too.
 """
 
+# Plain os calls: they are what is measured.
+# ruff: noqa: PTH105, PTH108
+
 from __future__ import annotations
 
 import argparse

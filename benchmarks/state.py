@@ -2,10 +2,10 @@
 
     python -m benchmarks.state [--rounds N] [--artifacts N] [--mib N]
 
-Goal: 0.70 of the bare speed or more, each way. Bare saving is SHA-256, write and fsync of each artifact; bare reading is
-read and SHA-256; bare restoring is read, SHA-256, write and fsync. All have two threads and work in pieces of 8 MiB, or
-on what is in memory already. What is read was just written: the page cache is warm for both ways. What is written goes
-to the disk for both.
+Goal: 0.70 of the bare speed or more, each way. Bare saving is SHA-256, write and fsync of each artifact; bare reading
+is read and SHA-256; bare restoring is read, SHA-256, write and fsync. All have two threads and work in pieces of 8 MiB,
+or on what is in memory already. What is read was just written: the page cache is warm for both ways. What is written
+goes to the disk for both. Restoring is shown beside bare reading too, for scale.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def compare(folder: Path, bodies: list[bytes], rounds: int) -> list[tuple[object
         save_to_new()
         bare.save()
         checkpoint = latest(open_repository(str(repository)))
-        assert not checkpoint.verify().faults
+        assert not checkpoint.verify().damaged
         rows.append(("verify", "read, SHA-256", *cells(alternate(checkpoint.verify, bare.read, rounds))))
 
         target = folder / "restored"
@@ -128,19 +128,19 @@ def compare(folder: Path, bodies: list[bytes], rounds: int) -> list[tuple[object
             rounds,
             tidy=lambda: shutil.rmtree(target, ignore_errors=True),
         )
-        rows.append(("restore to files", "read, SHA-256 alone", *cells(read_alone)))
+        rows.append(("restore to files", "read, SHA-256 alone", *cells(read_alone, None)))
     return rows
 
 
-def cells(found: Comparison) -> tuple[object, ...]:
+def cells(found: Comparison, goal: float | None = GOAL) -> tuple[object, ...]:
     speed = found.wall.inverse
     return (
         speed,
         found.cpu.inverse,
         milliseconds(found.first),
         milliseconds(found.second),
-        f"{GOAL} at least",
-        verdict(speed.median >= GOAL),
+        "" if goal is None else f"{goal} at least",
+        "" if goal is None else verdict(speed.median >= goal),
     )
 
 

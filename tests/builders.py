@@ -211,7 +211,5 @@ class Silent(OneWay):
 
 def sinking(sequence: int, **tables: Table) -> Description:
     """What a checkpoint says of its sinks: each prepared up to a sequence, and pending."""
-    tokens = {name: table.prepare(sequence) for name, table in tables.items()} | dict.fromkeys(
-        names, f"rows-{sequence}"
-    )
-    return Description(sinks={name: SinkStatus(status="pending", token=token) for name, token in tokens.items()})
+    statuses = {name: SinkStatus(status="pending", token=table.prepare(sequence)) for name, table in tables.items()}
+    return Description(sinks=statuses)

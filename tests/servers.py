@@ -185,7 +185,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> 
             if connection.recv(5) == b"HTTP/":
                 return
         time.sleep(0.1)
-    raise RuntimeError(f"{process.args} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
 def free_ports(count: int) -> list[int]:

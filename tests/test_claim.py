@@ -19,9 +19,7 @@ FRESH = Begin()
 Fence = Callable[[int, str], None]
 
 
-def take(
-    repo: Repository, begin: Begin | Callable[[], Begin] = Begin(), **more: Callable[[int, str], None]
-) -> Generation:
+def take(repo: Repository, begin: Begin | Callable[[], Begin] = FRESH, **more: Fence) -> Generation:
     records = look(repo).records
     records.ensure_identity()
     return take_over(records, REASON, begin if callable(begin) else lambda: begin, **more)

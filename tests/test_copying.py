@@ -4,6 +4,7 @@ import pytest
 
 from builders import (
     NAME,
+    Table,
     damage_state,
     data_key,
     dump,
@@ -251,6 +252,19 @@ def test_an_activated_copy_diverges_even_when_the_source_stood_still() -> None:
     copy(source, target)
     with start(target, activate=True):
         pass
+    with pytest.raises(Diverged):
+        copy(source, target)
+
+
+def test_an_activation_that_died_before_it_began_has_diverged_all_the_same() -> None:
+    class Unwilling(Table):
+        def fence(self, pipeline_id: str, generation: int, token: str) -> None:
+            raise RuntimeError("not today")
+
+    source, target = filled(2), make_repo()
+    copy(source, target)
+    with pytest.raises(RuntimeError):
+        start(target, activate=True, sinks={"table": Unwilling()})
     with pytest.raises(Diverged):
         copy(source, target)
 

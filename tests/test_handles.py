@@ -40,6 +40,7 @@ from holdfast.handles import Repository
 from holdfast.layout import Slot
 from holdfast.manifest import encode_manifest
 from holdfast.recovery import Demands
+from holdfast.repository.uploads import Limits
 from holdfast.store import open_store
 from holdfast.testing.faults import CountingStore
 
@@ -186,6 +187,21 @@ def test_a_checkpoint_shows_what_it_holds() -> None:
     assert repr(newest) == "<checkpoint orders@0-1, epoch 1>"
     assert NAME in repr(look(repo))
     assert [c.epoch for c in look(repo)] == [0, 1]
+
+
+def test_the_size_of_a_checkpoint_counts_every_part_of_it() -> None:
+    repo = make_repo()
+    with start(repo, limits=Limits(inline=10, single=500)) as run:
+        draft = run.begin(0)
+        run.save_snapshot(draft, "count", 0, b"s" * 100)
+        run.save_delta(draft, "count", 0, b"d" * 50)
+        run.save_snapshot(draft, "large", 0, b"l" * 1000)
+        draft.save_driver_state("tiny", b"t" * 5)
+        draft.save_file("log", b"f" * 30)
+        run.save_manifest(draft)
+        run.save_manifest(run.begin(1, carry=True))
+    assert [c.bytes for c in look(repo).checkpoints()] == [1185, 1185]
+    assert [c.head.bytes_new for c in look(repo).checkpoints()] == [1185, 5]
 
 
 def test_generations_tell_who_claimed_and_where_it_began() -> None:

@@ -41,6 +41,7 @@ def test_every_key_that_is_built_reads_back_as_what_it_was_made_of(slot: Slot, t
     assert parse(below(KEYS.pin(slot, token))) == named("pin", slot, token=token)
     assert parse(below(KEYS.decision(slot))) == named("decision", slot)
     assert parse(below(KEYS.intent(slot, token))) == named("intent", slot, token=token)
+    assert parse(below(KEYS.joined(g, k, token))) == named("joined", generation=g, token=token, k=k)
     assert parse(below(KEYS.request(token))) == named("request", token=token)
     assert parse(below(KEYS.answer(token))) == named("answer", token=token)
     assert parse(below(KEYS.settled(slot))) == named("settled", slot)

@@ -7,11 +7,12 @@ import pytest
 from builders import NAME, PACKED, Table, dump, epochs, filled, keys, look, make_repo, save, sinking, start, state
 from holdfast.checkpointer import Checkpointer
 from holdfast.draft import Description, PartitionState
-from holdfast.errors import Fenced, OutcomeUnknown, StoreUnavailable, Unsettled
+from holdfast.errors import Fenced, OutcomeUnknown, Overtaken, StoreUnavailable, Unsettled
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot, parse
 from holdfast.manifest import Manifest, SinkStatus
+from holdfast.names import ask, waiting_requests
 from holdfast.publish import Publisher
 from holdfast.records import Decision, VoidSlot
 from holdfast.store import Buffer, Store, open_store
@@ -101,9 +102,9 @@ def test_once_fenced_a_publisher_writes_nothing_more() -> None:
     with start(repo) as old, start(repo):
         with pytest.raises(Fenced):
             save(old, 5)
-        draft, before = old.begin(6), dump(repo.store)
+        before = dump(repo.store)
         with pytest.raises(Fenced):
-            old.save_manifest(draft)
+            save(old, 6)
         assert dump(repo.store) == before
 
 
@@ -254,12 +255,64 @@ def test_sinks_that_are_committed_already_hold_nothing_up() -> None:
             save(run, epoch, about=Description(sinks={"table": SinkStatus(status="committed")}))
 
 
-def test_publishing_from_several_threads_gives_every_draft_a_slot_of_its_own() -> None:
+def test_publishing_from_several_threads_gives_every_draft_a_slot_of_its_own_or_says_it_was_overtaken() -> None:
     repo = make_repo()
+
+    def attempt(epoch: int) -> int | None:
+        try:
+            return save(run, epoch).at.number
+        except Overtaken:
+            return None
+
     with start(repo) as run, ThreadPoolExecutor(8) as threads:
-        slots = list(threads.map(lambda epoch: save(run, epoch).at.number, range(16)))
-    assert sorted(slots) == list(range(16))
+        slots = dict(enumerate(threads.map(attempt, range(16))))
+    published = {epoch: slot for epoch, slot in slots.items() if slot is not None}
+    assert sorted(published.values()) == list(range(len(published)))
+    assert epochs(look(repo)) == sorted(published)
     assert look(repo).check(read_percent=100).damaged == []
+
+
+def test_an_older_epoch_never_becomes_the_newest() -> None:
+    repo = make_repo()
+    with start(repo) as run:
+        save(run, 5)
+        capture = beside(repo, run)
+        save(run, 7)
+        for epoch in (6, 7):
+            with pytest.raises(Overtaken):
+                publish(capture, epoch)
+        capture.close()
+    assert epochs(look(repo)) == [5, 7]
+
+
+@pytest.mark.parametrize("by", ["carry", "delta"])
+def test_what_stands_on_a_checkpoint_that_was_overtaken_is_not_published_on_another(by: str) -> None:
+    """Carried partitions and deltas of the old parent would undo what the winner changed."""
+    repo = make_repo()
+    with start(repo) as run:
+        save(run, 0, 2)
+        capture = beside(repo, run)
+        draft = capture.begin(9, carry=by == "carry")
+        draft.save_partition(PartitionState("count", 0, b"mine", is_delta=by == "delta"))
+        save(run, 1, 2)
+        with pytest.raises(Overtaken):
+            capture.publish(draft, Description())
+        capture.close()
+    assert epochs(look(repo)) == [0, 1]
+
+
+def test_a_request_that_can_not_be_answered_does_not_undo_the_checkpoint() -> None:
+    class Deaf(Around):
+        def create(self, key: str, data: Buffer) -> bool:
+            if "savepoints/" in key:
+                raise StoreUnavailable(self.url, "create", 60.0, "no")
+            return super().create(key, data)
+
+    repo = make_repo(Deaf(open_store("memory://")))
+    with start(repo) as run:
+        ask(look(repo).records, "now")
+        assert save(run, 0).at == Slot(0, 0)
+    assert len(waiting_requests(look(repo).records)) == 1
 
 
 def test_a_request_that_nobody_made_costs_one_listing() -> None:

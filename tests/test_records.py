@@ -19,6 +19,7 @@ from holdfast.records import (
     Decision,
     Hint,
     Intent,
+    Joined,
     Outcome,
     Pin,
     PipelineRecord,
@@ -43,6 +44,7 @@ SAMPLES: list[Record] = [
     Pin(token="t", generation=3, slot=1, why="audit", who="me", created_ms=1, claim=4),
     Intent(token="t", generation=3, slot=1),
     Decision(token="t", generation=3, slot=1, objects=["data/x/pack-0"]),
+    Joined(token="t", generation=3, ranges=[(0, 4), (7, 7)]),
     Request(token="t", savepoint="now", who="me", created_ms=1),
     Answer(token="t", generation=3, slot=1, checkpoint_id="c"),
     Settled(token="t", generation=3, slot=1, outcomes={"table": Outcome(status="committed", position={"version": 4})}),
@@ -66,6 +68,7 @@ def strategy(kind: type[Record]) -> st.SearchStrategy[Record]:
         str | None: st.none() | wire_text,
         int | None: st.none() | whole,
         list[str]: st.lists(wire_text, max_size=4),
+        list[tuple[int, int]]: st.lists(st.tuples(whole, whole), max_size=4),
         dict[str, Any]: st.dictionaries(wire_text, wire_text | whole, max_size=3),
         dict[str, Outcome]: st.dictionaries(
             wire_text, st.builds(Outcome, status=wire_text, position=wire_text | whole | st.none()), max_size=3
@@ -185,6 +188,14 @@ def test_a_field_of_the_wrong_type_is_damage() -> None:
 
 def test_a_void_slot_is_told_from_its_first_bytes() -> None:
     assert [is_void_slot(seal(record)) for record in SAMPLES] == [isinstance(r, VoidSlot) for r in SAMPLES]
+
+
+def test_joined_decisions_speak_of_every_slot_in_their_ranges_and_no_other() -> None:
+    joined = Joined(token="t", generation=3, ranges=[(0, 2), (7, 7)])
+    assert joined.slots() == {Slot(3, n) for n in (0, 1, 2, 7)}
+    assert joined.slots(2) == {Slot(3, 2), Slot(3, 7)}
+    assert {n for n in range(10) if joined.covers(Slot(3, n))} == {0, 1, 2, 7}
+    assert not joined.covers(Slot(2, 0))
 
 
 def test_a_base_names_a_slot_or_nothing() -> None:

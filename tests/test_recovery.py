@@ -474,12 +474,29 @@ def test_a_sink_ahead_of_an_empty_repository_is_never_emptied() -> None:
     assert table.committed == [0, 1]
 
 
-def test_sinks_are_fenced_before_their_positions_are_read() -> None:
-    """The old driver must not commit one more epoch after the new one has looked."""
-    table = Table()
-    repo = run_to(table, 1)
-    with start(repo, sinks={"table": table}):
-        assert table.generation == 1
+def test_what_the_old_run_did_until_it_was_fenced_is_seen_and_not_lost() -> None:
+    """Positions and checkpoints are read after the fence: one more epoch may be decided and committed before it."""
+
+    class LastWord(Table):
+        """The old run gets one more epoch through, right before the fence of the new one takes hold."""
+
+        def fence(self, pipeline_id: str, generation: int, token: str) -> object:
+            if generation == 1:
+                with pytest.raises(Fenced):
+                    save(old, 2, about=sinking(2, table=self))
+                self.commit("rows-2")
+            return super().fence(pipeline_id, generation, token)
+
+    table, repo = LastWord(), make_repo()
+    with start(repo, sinks={"table": table}) as old:
+        for epoch in (0, 1):
+            save(old, epoch, about=sinking(epoch, table=table))
+        with start(repo, sinks={"table": table}) as run:
+            assert began(run) == Slot(0, 2)
+            assert table.committed == [0, 1, 2]
+            save(run, 3, about=sinking(3, table=table))
+    assert table.committed == [0, 1, 2, 3]
+    assert epochs(look(repo)) == [0, 1, 2, 3]
 
 
 # ---- rewind ----

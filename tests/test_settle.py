@@ -4,7 +4,21 @@ from typing import Any
 
 import pytest
 
-from builders import NAME, OneWay, Silent, Table, filled, keys, look, make_repo, plain_manifest, save, sinking, start
+from builders import (
+    NAME,
+    OneWay,
+    Silent,
+    Table,
+    filled,
+    keys,
+    look,
+    make_repo,
+    manifest_key,
+    plain_manifest,
+    save,
+    sinking,
+    start,
+)
 from holdfast.errors import BadValue, Fenced, SinkFailed, Unsettled
 from holdfast.handles import Repository
 from holdfast.layout import Slot
@@ -96,6 +110,20 @@ def test_a_crash_between_commit_and_record_commits_once() -> None:
     table.commit("rows-7")
     drive(look(repo).records, pending(table="pending"), {"table": table})
     assert table.committed == [7]
+
+
+def test_a_manifest_is_never_written_again_when_its_sinks_commit() -> None:
+    """Writing the outcome into the manifest once lost its checksum: the outcome is a record of its own."""
+    repo, table = make_repo(), Table()
+    with start(repo, sinks={"table": table}) as run:
+        table.failing = OSError("full")
+        with pytest.raises(SinkFailed):
+            save(run, 3, about=sinking(3, table=table))
+        before = repo.store.get(manifest_key(Slot(0, 0)))
+        table.failing = None
+        run.settle()
+    assert repo.store.get(manifest_key(Slot(0, 0))) == before
+    assert look(repo).records.settled(Slot(0, 0)) is not None
 
 
 # ---- what recovery does with sinks that stand elsewhere ----

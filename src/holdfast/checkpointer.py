@@ -104,12 +104,20 @@ class Checkpointer:
         could not commit: the checkpoint then stands, and `settle` drives it again.
         """
         manifest = self._publisher.publish(draft, about or Description())
-        self.settle()
+        self._drive()
         return manifest
 
     def settle(self) -> Settled | None:
-        """Drive the sinks of the last checkpoint to committed; nothing to do is no error."""
+        """Drive the sinks of the last checkpoint to committed, after a failure; nothing to do is no error.
+
+        Raises Fenced if the pipeline was taken over meanwhile: its sinks are the taker's now.
+        """
         self._publisher.settle_unknown()
+        if self._publisher.unsettled is not None:
+            self._publisher.look_for_claim()
+        return self._drive()
+
+    def _drive(self) -> Settled | None:
         unsettled = self._publisher.unsettled
         if unsettled is None:
             return None

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.errors import Damage, DamagedArtifact, Diverged, FormatTooNew, MissingRecords, ObjectMissing
 from holdfast.gc import named_objects
+from holdfast.joining import drop_joined
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, Manifest
 from holdfast.records import Claim, unseal
@@ -199,18 +201,24 @@ def _records(source: PipelineRecords, target: PipelineRecords, prefix: str) -> N
 
 def _decisions(source: PipelineRecords, target: PipelineRecords, copied: Copied) -> None:
     """What the source has forgotten is forgotten here too; the handshake with names took place there."""
-    there = target.forgotten()
-    for slot in sorted(source.forgotten() - there):
-        _same(source, target, source.keys.decision(slot))
+    # Decisions alone before joined ones: a listing that misses one that was joined meanwhile finds the joined one.
+    for what in ("decision", "joined"):
+        there = {key for key, _, _ in target.listed(target.keys.forgotten, what)}
+        for key, _, _ in source.listed(source.keys.forgotten, what):
+            if key not in there:
+                with suppress(ObjectMissing):
+                    _same(source, target, key)
     held = {slot for generation in _held_generations(target) for slot in target.slots(generation)[0]}
     gone = sorted(held & target.forgotten())
     if not gone:
+        drop_joined(target)
         return
     named = named_objects(target, but=gone)
-    loose = {path for slot in gone for path in target.decision(slot).objects} - named
+    loose = {path for slot in gone for path in target.doomed_objects(slot)} - named
     target.drop(*(target.keys.manifest(slot) for slot in gone))
     target.drop(*(target.keys.prefix + path for path in sorted(loose)))
     copied.removed = gone
+    drop_joined(target)
 
 
 def _held_generations(records: PipelineRecords) -> Iterator[int]:

@@ -25,6 +25,9 @@ __all__ = ["Description", "Draft", "PartitionState"]
 ALIVE = 4
 """A pack of which less than one in this many bytes is still wanted is emptied into the next upload."""
 
+WORTH_A_THREAD = 256 * 1024
+"""Handing a smaller state to a thread takes longer than hashing it."""
+
 
 class PartitionState(NamedTuple):
     """The state of one operator partition: the whole of it, or what changed since its last artifact."""
@@ -83,16 +86,29 @@ class Draft:
         self._operators: dict[str, dict[int, list[Artifact]]] = {}
         self._driver_states: dict[str, Artifact] = {}
         self._files: dict[str, Artifact] = {}
+        self._stands_on_parent = carry
         if carry and parent:
             self._operators = {op: {p: list(c) for p, c in parts.items()} for op, parts in parent.operators.items()}
             self._driver_states = dict(parent.driver_states)
             self._files = dict(parent.files)
+
+    def refuse_other_parent(self, tip: Manifest | None) -> None:
+        """Raise Overtaken if a checkpoint was published since this one began from what that one changed.
+
+        What was carried, and deltas, stand on the parent; on another they would undo it.
+        """
+        at, began = tip.at if tip else None, self._parent.at if self._parent else None
+        if self._stands_on_parent and at != began:
+            raise Overtaken(
+                self._records.name, f"it stands on {began}, but {at} was published since; begin it after that"
+            )
 
     def save_partition(self, state: PartitionState) -> Artifact:
         """Save one partition; a delta follows what this draft or its parent holds of it, else BrokenChain."""
         if state.partition < 0 or not state.operator:
             raise BadValue("partition", f"operator {state.operator!r}, partition {state.partition}")
         chain = self._chain(state.operator, state.partition) if state.is_delta else []
+        self._stands_on_parent |= state.is_delta
         if state.is_delta and not chain:
             raise BrokenChain(state.operator, state.partition, "a delta needs a snapshot before it")
         artifact = self._place(state.data, after=chain[-1].sha256[:LINK] if chain else None)
@@ -103,7 +119,13 @@ class Draft:
     def save_partitions(self, states: Iterable[PartitionState], concurrency: int) -> list[Artifact]:
         """Save many partitions, `concurrency` at a time; every one comes back, in the order given."""
         with ThreadPoolExecutor(concurrency, thread_name_prefix="holdfast-save") as pool:
-            return list(pool.map(self.save_partition, states))
+            saved = [
+                pool.submit(self.save_partition, state)
+                if memoryview(state.data).nbytes >= WORTH_A_THREAD
+                else self.save_partition(state)
+                for state in states
+            ]
+            return [one if isinstance(one, Artifact) else one.result() for one in saved]
 
     def save_stream(self, operator: str, partition: int, chunks: Iterable[Buffer]) -> Artifact:
         """Save the snapshot of one partition from chunks, however large it is."""

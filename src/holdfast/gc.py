@@ -23,6 +23,7 @@ from holdfast.errors import (
     StillNeeded,
 )
 from holdfast.ids import new_token
+from holdfast.joining import join_decisions
 from holdfast.layout import Slot
 from holdfast.records import Base, Decision, Intent
 from holdfast.repository.pipeline import PipelineRecords
@@ -203,15 +204,18 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
         return removed
     intents = _intend(records, doomed, progress)
     decided = _decide(records, intents, removed, progress)
-    objects = {slot: records.decision(slot).objects for slot in decided}
+    objects = {slot: records.doomed_objects(slot) for slot in decided}
     named = named_objects(records, but=decided)
     progress("deleting checkpoints", len(decided))
     records.drop(*(records.keys.manifest(slot) for slot in decided))
     loose = sorted({path for paths in objects.values() for path in paths} - named)
     progress("deleting objects", len(loose))
     records.drop(*(records.keys.prefix + path for path in loose))
+    outcomes = records.listed(records.keys.all_settled, "settled", "failed")
+    records.drop(*(key for key, name, _ in outcomes if name.slot in decided))
     standing = records.intents()
     records.drop(*(key for slot in decided for key in standing.get(slot, ())))
+    join_decisions(records)
     removed.checkpoints = list(decided)
     removed.objects = loose
     return removed

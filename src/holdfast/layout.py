@@ -126,6 +126,10 @@ class PipelineKeys:
     def decision(self, slot: Slot) -> str:
         return f"{self.forgotten}{number(slot.generation)}-{number(slot.number)}"
 
+    def joined(self, generation: int, count: int, token: str) -> str:
+        """Sorts after the decisions of its generation: a listing sees them, or the record that took their place."""
+        return f"{self.forgotten}{number(generation)}-joined-{number(count)}.{token}"
+
     def intent(self, slot: Slot, token: str) -> str:
         return f"{self.decision(slot)}.{token}.intent"
 
@@ -185,6 +189,7 @@ KINDS = [
     _kind("savepoint", rf"savepoints/(?P<name>[^/]+)/(?P<k>{NUMBER})\.json"),
     _kind("pin", rf"pins/(?P<g>{NUMBER})-(?P<n>{NUMBER})\.(?P<token>{TOKEN})\.json"),
     _kind("decision", rf"forgotten/(?P<g>{NUMBER})-(?P<n>{NUMBER})"),
+    _kind("joined", rf"forgotten/(?P<g>{NUMBER})-joined-(?P<k>{NUMBER})\.(?P<token>{TOKEN})"),
     _kind("intent", rf"forgotten/(?P<g>{NUMBER})-(?P<n>{NUMBER})\.(?P<token>{TOKEN})\.intent"),
     _kind("request", rf"requests/(?P<token>{TOKEN})\.json"),
     _kind("answer", rf"requests/(?P<token>{TOKEN})\.answer\.json"),
@@ -194,9 +199,14 @@ KINDS = [
 ]
 
 
+BY_FOLDER: dict[str, list[Kind]] = {}
+for _each in KINDS:
+    BY_FOLDER.setdefault(_each.pattern.pattern.partition("/")[0].replace("\\", ""), []).append(_each)
+
+
 def parse(relative: str) -> Named | None:
     """Read a key (relative to its pipeline's prefix) back; None for a name that is not of our making."""
-    for kind in KINDS:
+    for kind in BY_FOLDER.get(relative.partition("/")[0], ()):
         if found := kind.pattern.fullmatch(relative):
             part = found.groupdict()
             generation = int(part["g"]) if part.get("g") else None

@@ -62,6 +62,7 @@ class Publisher:
     def begin(self, epoch: int, *, carry: bool = False) -> Draft:
         """Start a checkpoint. Call it before the state is captured: requests that wait now are answered with it."""
         with self._lock:
+            self._refuse_stale()
             self.settle_unknown()
             requests = waiting_requests(self.records)
             upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._pool)
@@ -79,14 +80,17 @@ class Publisher:
             self._refuse_stale()
             self.settle_unknown()
             self._refuse_unsettled()
+            self._refuse_older(draft)
+            draft.refuse_other_parent(self._tip)
             pipeline_id = self.records.identity().pipeline_id
             while True:
                 manifest = draft.manifest(self._next, pipeline_id, about, self._tip)
-                if self._create(manifest, encode_manifest(manifest)) and self._counts(manifest):
+                if self._create(manifest, encode_manifest(manifest)):
                     break
                 self._refresh()
                 self._refuse_unsettled()
                 self._refuse_older(draft)
+                draft.refuse_other_parent(self._tip)
             self._accept(manifest)
         self._answer(draft, manifest)
         return manifest
@@ -97,11 +101,10 @@ class Publisher:
             if self._unknown is None:
                 return
             manifest, data = self._unknown
-            mine = self.records.store.create(self.records.keys.manifest(manifest.at), data)
-            self._unknown = None
-            if mine and self._counts(manifest):
+            if self._create(manifest, data):
                 self._accept(manifest)
             else:
+                self._unknown = None
                 self._refresh()
 
     def mark_settled(self, slot: Slot) -> None:
@@ -118,11 +121,19 @@ class Publisher:
         self._pool.shutdown(wait=True)
 
     def _create(self, manifest: Manifest, data: bytes) -> bool:
+        """Create the manifest and look; False if the slot is lost. What stays unknown is settled by the next call."""
         try:
-            return self.records.store.create(self.records.keys.manifest(manifest.at), data)
+            created = self.records.store.create(self.records.keys.manifest(manifest.at), data)
         except OutcomeUnknown:
             self._unknown = (manifest, data)
             raise
+        if not created:
+            return False
+        # Until the look has answered it stands but may not be reported.
+        self._unknown = (manifest, data)
+        counts = self._counts(manifest)
+        self._unknown = None
+        return counts
 
     def _counts(self, manifest: Manifest) -> bool:
         """The look after the write. False: the slot was forgotten before we wrote into it.
@@ -141,7 +152,7 @@ class Publisher:
             self._refuse_stale()
 
     def _refuse_older(self, draft: Draft) -> None:
-        """Who lost a slot may take the next, but never with an older epoch: what is newest would go back."""
+        """Epochs rise within a generation, also for who lost a slot and takes the next: newest never goes back."""
         if self._tip is not None and self._tip.generation == self.generation and self._tip.epoch >= draft.epoch:
             why = f"{self._tip.at} already holds epoch {self._tip.epoch}, this one is {draft.epoch}"
             raise Overtaken(self.records.name, why)
@@ -188,10 +199,20 @@ class Publisher:
         return None if self.records.settled(manifest.at) else manifest
 
     def _answer(self, draft: Draft, manifest: Manifest) -> None:
-        if draft.requests:
-            head = decode_head(self.records.keys.manifest(manifest.at), encode_manifest(manifest))
+        if not draft.requests:
+            return
+        head = decode_head(self.records.keys.manifest(manifest.at), encode_manifest(manifest))
+        try:
             for request in draft.requests:
                 answer(self.records, request, head)
+        except StoreError:
+            # The checkpoint is durable all the same; whoever asked still waits, and the next one answers.
+            return
+
+    def look_for_claim(self) -> None:
+        """Raise Fenced if a higher generation was claimed; for whoever goes on after a while."""
+        self._refuse_stale()
+        self._look_for_claim()
 
 
 def _after(slot: Slot) -> Slot:

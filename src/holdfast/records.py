@@ -23,6 +23,7 @@ __all__ = [
     "Decision",
     "Hint",
     "Intent",
+    "Joined",
     "Outcome",
     "Pin",
     "PipelineRecord",
@@ -152,6 +153,21 @@ class Decision(Record, frozen=True):
     slot: int
     objects: list[str]
     why: str = "pruned"
+
+
+class Joined(Record, frozen=True):
+    """Many decisions of one generation in one record: `ranges` of slot numbers, first and last, all forgotten."""
+
+    kind = "joined"
+    generation: int
+    ranges: list[tuple[int, int]]
+
+    def slots(self, start: int = 0) -> set[Slot]:
+        """The slots it speaks of, from a number on."""
+        return {Slot(self.generation, n) for first, last in self.ranges for n in range(max(first, start), last + 1)}
+
+    def covers(self, slot: Slot) -> bool:
+        return slot.generation == self.generation and any(a <= slot.number <= b for a, b in self.ranges)
 
 
 class Request(Record, frozen=True):

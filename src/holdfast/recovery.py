@@ -133,9 +133,12 @@ def choose(
         if why is None:
             manifest = records.manifest(slot)
             _refuse_changed(manifest, demands)
-            _refuse_unsettled(records, manifest, sinks or {})
-            return Choice(manifest, tuple(skipped))
-        if records.is_forgotten(slot):
+            missing = _without_callback(records, manifest, sinks or {})
+            if not missing:
+                return Choice(manifest, tuple(skipped))
+            if not records.is_forgotten(slot):
+                raise Unsettled(str(slot), missing)
+        if why is None or records.is_forgotten(slot):
             # Not damaged but pruned while we looked at it.
             if demands.to is not None:
                 raise BeingForgotten(str(slot))
@@ -200,10 +203,10 @@ def _refuse_changed(manifest: Manifest, demands: Demands) -> None:
     raise FingerprintMismatch(str(manifest.at), differences(Fingerprint(manifest.fingerprint), mine))
 
 
-def _refuse_unsettled(records: PipelineRecords, manifest: Manifest, sinks: Mapping[str, LoopSink]) -> None:
+def _without_callback(records: PipelineRecords, manifest: Manifest, sinks: Mapping[str, LoopSink]) -> list[str]:
+    """Sinks that are still to be committed and that nobody here can drive."""
     missing = sorted(set(manifest.pending_sinks()) - set(sinks))
-    if missing and records.settled(manifest.at) is None:
-        raise Unsettled(str(manifest.at), missing)
+    return missing if missing and records.settled(manifest.at) is None else []
 
 
 def _refuse_lost_beginnings(records: PipelineRecords) -> None:

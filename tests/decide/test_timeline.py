@@ -134,9 +134,7 @@ def lives(draw: st.DrawFn) -> Life:
     life = Life()
     life.begin(None)
     for _ in range(draw(st.integers(0, 25))):
-        event = draw(
-            st.sampled_from(["publish", "publish", "publish", "start", "rewind", "claim", "zombie", "void", "forget"])
-        )
+        event = draw(st.sampled_from(EVENTS))
         existing = sorted(life.slots - life.void - life.forgotten)
         if event == "publish" and life.running is not None:
             life.publish(life.running)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import holdfast.ids
-from holdfast import claim, gc, names, publish, recovery, settle
+from holdfast import claim, gc, joining, names, publish, recovery, settle
 from holdfast.draft import Draft
 from holdfast.layout import Slot
 from holdfast.records import Decision
@@ -87,6 +87,26 @@ def test_clocks_that_run_backwards_change_nothing(monkeypatch: pytest.MonkeyPatc
     for first, second in (("old", "new"), ("new", "rewind"), ("rewind", "prune"), ("prune", "captures+prune")):
         for found in walk.every_pause(first, second, 0, 3):
             assert found is None, str(found)
+
+
+PRUNES = [
+    ("prune", "captures+prune"),
+    ("old", "captures+prune"),
+    ("capture", "captures+prune"),
+    ("namer", "prune+prune"),
+    ("rewind", "new+new+prune"),
+    ("copier", "new+new+prune"),
+    ("prune+prune", "namer"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PRUNES)
+def test_decisions_that_are_joined_mean_what_they_meant(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "JOIN_ABOVE", 1)
+    for found in (*walk.every_pause(first, second, 0, 5), *walk.every_late(first, second, 0, 2)):
+        assert found is None, str(found)
 
 
 # ---- each rule, broken ----

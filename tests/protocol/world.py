@@ -350,7 +350,7 @@ def violations(store: Store, ghost: Ghost) -> Iterator[str]:
         slot = manifest.at
         if slot not in standing and slot not in world.forgotten and not ghost.rewound:
             yield f"G2: {slot} was reported durable and counts no more"
-        if slot in world.forgotten and records.decision(slot).objects != sorted(manifest.objects):
+        if slot in world.forgotten and records.doomed_objects(slot) not in ([], sorted(manifest.objects)):
             yield f"G2: {slot} was reported durable in a slot that had been forgotten for another"
     epochs = [records.head(slot).epoch for slot in standing]
     if epochs != sorted(epochs):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from itertools import chain
+from typing import TypeVar
 
 from holdfast.errors import DamagedArtifact, ObjectMissing
 from holdfast.layout import PipelineKeys
@@ -15,11 +17,14 @@ from holdfast.store.contract import CHUNK, Store
 
 __all__ = ["damaged_artifacts", "load_artifact", "load_artifacts", "stream_artifact"]
 
-SPAN = 64 * 1024 * 1024
-"""How much of an object is fetched and held at a time."""
+SPAN = 8 * 1024 * 1024
+"""How much of an object is fetched with one request: enough to be worth one, little enough for several at once."""
 
-AHEAD = 2
-"""How many spans are under way on a pool before the first is handed out."""
+AHEAD = 4
+"""How many pieces of work are under way on a pool before the first is handed out."""
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 Loaded = tuple[Artifact, bytes | DamagedArtifact]
 
@@ -49,17 +54,13 @@ def damaged_artifacts(
 ) -> Iterator[tuple[Artifact, DamagedArtifact]]:
     """Read every byte of these artifacts and give those that are damaged, however large they are."""
     small: list[Artifact] = []
+    large: list[Artifact] = []
     for artifact in artifacts:
-        if artifact.path is not None and artifact.size_bytes > SPAN:
-            try:
-                deque(stream_artifact(store, keys, artifact), maxlen=0)
-            except DamagedArtifact as damage:
-                yield artifact, damage
-        else:
-            small.append(artifact)
-    for artifact, data in _load(store, keys, small, pool):
-        if isinstance(data, DamagedArtifact):
-            yield artifact, data
+        (large if artifact.path is not None and artifact.size_bytes > SPAN else small).append(artifact)
+    streamed = _ahead(pool, lambda artifact: (artifact, _damage(store, keys, artifact)), large)
+    for artifact, found in chain(streamed, _load(store, keys, small, pool)):
+        if isinstance(found, DamagedArtifact):
+            yield artifact, found
 
 
 def stream_artifact(store: Store, keys: PipelineKeys, artifact: Artifact) -> Iterator[bytes]:
@@ -91,18 +92,23 @@ def _load(store: Store, keys: PipelineKeys, artifacts: Iterable[Artifact], pool:
             yield _inline(artifact)
         else:
             by_path.setdefault(artifact.path, []).append(artifact)
-    spans = [(path, span) for path, members in by_path.items() for span in _spans(members)]
-    if pool is None or len(spans) < 2:
-        for path, span in spans:
-            yield from _load_span(store, keys, path, span)
+    spans = ((path, span) for path, members in by_path.items() for span in _spans(members))
+    for loaded in _ahead(pool, lambda place: _load_span(store, keys, *place), spans):
+        yield from loaded
+
+
+def _ahead(pool: Executor | None, act: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    """The results of an act on each item, in order; with a pool, a few items ahead of the caller."""
+    if pool is None:
+        yield from map(act, items)
         return
-    ahead: deque[Future[list[Loaded]]] = deque()
-    for path, span in spans:
-        ahead.append(pool.submit(_load_span, store, keys, path, span))
-        if len(ahead) > AHEAD:
-            yield from ahead.popleft().result()
-    while ahead:
-        yield from ahead.popleft().result()
+    under_way: deque[Future[U]] = deque()
+    for item in items:
+        under_way.append(pool.submit(act, item))
+        if len(under_way) > AHEAD:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
 
 
 def _spans(members: list[Artifact]) -> Iterator[list[Artifact]]:
@@ -126,17 +132,19 @@ def _spans(members: list[Artifact]) -> Iterator[list[Artifact]]:
 
 
 def _load_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifact]) -> list[Loaded]:
-    start = members[0].offset or 0
-    end = max((a.offset or 0) + a.size_bytes for a in members)
     try:
-        [data] = store.get_ranges(keys.prefix + path, [(start, end - start)])
+        found = store.get_ranges(keys.prefix + path, [(a.offset or 0, a.size_bytes) for a in members])
     except ObjectMissing:
         return [(artifact, DamagedArtifact(path, "the object is gone")) for artifact in members]
-    if len(members) == 1:
-        return [_verified(members[0], data, path)]
-    view = memoryview(data)
-    cut = ((a, (a.offset or 0) - start) for a in members)
-    return [_verified(a, bytes(view[at : at + a.size_bytes]), path) for a, at in cut]
+    return [_verified(artifact, data, path) for artifact, data in zip(members, found, strict=True)]
+
+
+def _damage(store: Store, keys: PipelineKeys, artifact: Artifact) -> DamagedArtifact | None:
+    try:
+        deque(stream_artifact(store, keys, artifact), maxlen=0)
+    except DamagedArtifact as damage:
+        return damage
+    return None
 
 
 def _inline(artifact: Artifact) -> Loaded:

@@ -16,6 +16,7 @@ from holdfast.records import (
     Claim,
     Decision,
     Hint,
+    Joined,
     Pin,
     PipelineRecord,
     Record,
@@ -180,8 +181,8 @@ class PipelineRecords:
         return self._is_there(self.keys.claim(generation))
 
     def is_forgotten(self, slot: Slot) -> bool:
-        """Asks the store, always: whether a decision stands for this slot."""
-        return self._is_there(self.keys.decision(slot))
+        """Asks the store, always: whether a decision stands for this slot, alone or joined with others."""
+        return slot in self.forgotten(slot)
 
     def _is_there(self, key: str) -> bool:
         try:
@@ -257,10 +258,25 @@ class PipelineRecords:
         return True
 
     def forgotten(self, start: Slot | None = None) -> set[Slot]:
-        """Slots with a decision, from a slot on."""
+        """Slots with a decision, alone or joined with others, from a slot on."""
         after = "" if start is None else self.keys.decision(start)[:-1]
-        listed = self.listed(self.keys.forgotten, "decision", start_after=after)
-        return {name.slot for _, name, _ in listed if name.slot is not None}
+        for _ in range(LOOKS):
+            try:
+                return self._forgotten(after, start)
+            except ObjectMissing:
+                # A larger joined record took the place of a listed one: it is in the next listing.
+                continue
+        raise MissingRecords(self.keys.forgotten, "joined decisions vanish as they are read")
+
+    def _forgotten(self, after: str, start: Slot | None) -> set[Slot]:
+        found: set[Slot] = set()
+        for key, name, _ in self.listed(self.keys.forgotten, "decision", "joined", start_after=after):
+            if name.slot is not None:
+                found.add(name.slot)
+            else:
+                joined = self.read(key, Joined)
+                found |= joined.slots(start.number if start and start.generation == joined.generation else 0)
+        return found
 
     def world(self) -> World:
         """All that the timeline is decided from, as it stood at some moment or a little later.
@@ -361,10 +377,8 @@ class PipelineRecords:
     def being_forgotten(self, slot: Slot) -> bool:
         """Whether an intent or a decision stands for a slot; asks the store, always."""
         after = self.keys.decision(slot)[:-1]
-        return any(
-            name.slot == slot
-            for _, name, _ in self.listed(self.keys.forgotten, "intent", "decision", start_after=after)
-        )
+        listed = self.listed(self.keys.forgotten, "intent", start_after=after)
+        return any(name.slot == slot for _, name, _ in listed) or self.is_forgotten(slot)
 
     def intents(self) -> dict[Slot, list[str]]:
         """Intents that stand: each is a prune under way, or one that was interrupted."""
@@ -374,8 +388,12 @@ class PipelineRecords:
                 found.setdefault(name.slot, []).append(key)
         return found
 
-    def decision(self, slot: Slot) -> Decision:
-        return self.read(self.keys.decision(slot), Decision)
+    def doomed_objects(self, slot: Slot) -> list[str]:
+        """The bytes that a decision listed; none any more once it was joined, which is after they were deleted."""
+        try:
+            return self.read(self.keys.decision(slot), Decision).objects
+        except ObjectMissing:
+            return []
 
     def settled(self, slot: Slot) -> Settled | None:
         """The record that all sinks of a checkpoint are committed, or None if there is none yet."""
