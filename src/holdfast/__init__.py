@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.codec import CheckpointState
     from holdfast.decide.fingerprint import Fingerprint, fingerprint
     from holdfast.decide.retention import KeepPolicy
+    from holdfast.decide.schedule import Schedule
     from holdfast.draft import Description, PartitionState
     from holdfast.errors import HoldfastError
     from holdfast.handles import Checkpoint, Repository, StoredPipeline
@@ -47,6 +48,7 @@ _WHERE = {
     "PartitionState": "draft",
     "Repository": "handles",
     "RetryPolicy": "store",
+    "Schedule": "decide.schedule",
     "Slot": "layout",
     "StoredPipeline": "handles",
     "fingerprint": "decide.fingerprint",
@@ -72,6 +74,7 @@ __all__ = [
     "PartitionState",
     "Repository",
     "RetryPolicy",
+    "Schedule",
     "Slot",
     "StoredPipeline",
     "__version__",

@@ -33,7 +33,11 @@ class LoopSink(ABC):
 
     @abstractmethod
     def prepare(self, sequence: int) -> Any:
-        """Stage, durably and invisibly, all that was written up to this sequence; give the token to commit it by."""
+        """Stage, durably and invisibly, all that was written up to this sequence; give the token to commit it by.
+
+        The token covers everything that is not visible yet: one whose checkpoint failed is never committed, and what
+        it stood for must be in the next.
+        """
 
     @abstractmethod
     def commit(self, token: Any) -> Any:

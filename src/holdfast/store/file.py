@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.errors import AccessDenied, BadName, ObjectMissing, StoreFailure
-from holdfast.store.contract import CHUNK, Buffer, ObjectInfo, Store
+from holdfast.store.contract import Buffer, ObjectInfo, Store
 from holdfast.store.disk import Folder, make_folders, read_range, sync, write_all
 from holdfast.store.keys import check_key, check_prefix
 from holdfast.store.temporaries import TemporaryFile, remove_orphans
@@ -25,6 +25,8 @@ from holdfast.store.temporaries import TemporaryFile, remove_orphans
 __all__ = ["FileStore"]
 
 TEMPORARIES = ".holdfast-tmp"
+PIECE = 1024 * 1024
+"""How much is read at a time: what is hashed next is then still in the processor's cache."""
 OPEN_FOLDERS = 100
 ATTEMPTS = 100
 
@@ -131,7 +133,7 @@ class FileStore(Store):
         with self._reading("read", key), open(self._path(key), "rb", buffering=0) as file:
             left = os.fstat(file.fileno()).st_size - offset
             left = left if length is None else min(left, length)
-            while left > 0 and (chunk := read_range(file.fileno(), offset, min(left, CHUNK))):
+            while left > 0 and (chunk := read_range(file.fileno(), offset, min(left, PIECE))):
                 yield chunk
                 offset += len(chunk)
                 left -= len(chunk)
