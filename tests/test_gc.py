@@ -316,7 +316,7 @@ def test_needs_lists_everybody_who_needs_a_checkpoint() -> None:
     pin_checkpoint(records, Slot(0, 0), "audit")
     with start(repo, demands=Demands(to=Slot(0, 0))):
         pass
-    found = needs(look(repo).records, look(repo).records.generations().bases)
+    found = needs(look(repo).records)
     assert found == {Slot(0, 0): ["savepoint v1", "pin: audit", "the newest generation began from it"]}
 
 

@@ -29,7 +29,7 @@ from holdfast.records import (
     Savepoint,
     Settled,
     VoidSlot,
-    is_void_slot,
+    is_a,
     seal,
     unseal,
 )
@@ -187,7 +187,7 @@ def test_a_field_of_the_wrong_type_is_damage() -> None:
 
 
 def test_a_void_slot_is_told_from_its_first_bytes() -> None:
-    assert [is_void_slot(seal(record)) for record in SAMPLES] == [isinstance(r, VoidSlot) for r in SAMPLES]
+    assert [is_a(VoidSlot, seal(record)) for record in SAMPLES] == [isinstance(r, VoidSlot) for r in SAMPLES]
 
 
 def test_joined_decisions_speak_of_every_slot_in_their_ranges_and_no_other() -> None:

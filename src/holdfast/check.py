@@ -15,7 +15,6 @@ from holdfast.manifest import Artifact, Manifest
 from holdfast.records import (
     Answer,
     Claim,
-    Decision,
     Hint,
     Intent,
     Pin,
@@ -40,7 +39,6 @@ SHAPES: dict[str, type[Record]] = {
     "savepoint": Savepoint,
     "pin": Pin,
     "intent": Intent,
-    "decision": Decision,
     "request": Request,
     "answer": Answer,
     "settled": Settled,
@@ -169,10 +167,10 @@ def _list(records: PipelineRecords) -> _Listing:
 def _records(records: PipelineRecords, listing: _Listing) -> Iterator[Fault]:
     for key, name in listing.names.items():
         shape = SHAPES.get(name.what)
-        if shape is None:
+        if shape is None and name.what != "decision":
             continue
         try:
-            records.read(key, shape)
+            records.read(key, shape) if shape else records.verdict(key)
         except (DamagedRecord, FormatTooNew) as error:
             yield Fault("damage", "unreadable", key, error.message)
         except ObjectMissing:

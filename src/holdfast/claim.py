@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.errors import BeingForgotten, Fenced, NotActivated
+from holdfast.errors import Fenced, NotActivated
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot
 from holdfast.records import Base, Claim, Pin
 from holdfast.repository.pipeline import PipelineRecords
+
+CLAIMS = 1000
+"""How often one take-over claims at most: a sink may be that many generations ahead of a copy."""
 
 __all__ = ["Begin", "Generation", "Reason", "take_over"]
 
@@ -55,28 +58,31 @@ def take_over(
 
     `choose` is called only after the claim stands and the sinks are fenced, so what it reads is final; it may raise,
     which leaves a claim without a base that the next one voids. `fence(generation, token)` raises every sink to this
-    generation. Raises Fenced if a later claim voided this one, BeingForgotten if the choice falls again on a checkpoint
-    that a prune is after, NotActivated on a copy unless `activate`.
+    generation. Raises Fenced if a later claim voided this one, NotActivated on a copy unless `activate`; with it,
+    claims go on until the sinks accept one.
     """
-    refused: Slot | None = None
-    while True:
+    for again in range(CLAIMS):
         number, token = _claim(records, reason, activate)
         _void_lower(records, number)
-        if fence is not None:
-            fence(number, token)
+        try:
+            if fence is not None:
+                fence(number, token)
+        except Fenced:
+            # The old primary counted on without us: an activation claims until it is above what the sinks have seen.
+            if not activate or again == CLAIMS - 1:
+                raise
+            continue
         begin = choose()
         pin = _pin(records, begin, number, reason)
-        if pin and begin.slot and records.being_forgotten(begin.slot):
-            # A prune is under way on the very checkpoint: it may go at any moment, so choose again, once.
+        if pin and begin.slot and not records.hold(begin.slot):
+            # A prune decided on the very checkpoint after it was chosen: choose again.
             records.drop(pin)
-            if begin.slot == refused:
-                raise BeingForgotten(records.reference(begin.slot))
-            refused = begin.slot
             continue
         _begin(records, number, begin)
         if pin:
             records.drop(pin)
         return Generation(number, token, begin)
+    raise Fenced(records.name, number, f"{CLAIMS} claims in a row were in vain")
 
 
 def _claim(records: PipelineRecords, reason: Reason, activate: bool) -> tuple[int, str]:

@@ -141,6 +141,9 @@ class Draft:
         return artifact
 
     def save_file(self, name: str, data: Buffer) -> Artifact:
+        """Save a file under a relative name; folders in it are kept on restore."""
+        if not all(part.strip(".") for part in name.split("/")):
+            raise BadValue("file name", f"{name!r} has an empty or dotted part")
         artifact = self._place(data)
         with self._lock:
             self._files[name] = artifact

@@ -15,10 +15,8 @@ from functools import partial
 from holdfast.decide.retention import Candidate, KeepPolicy, Verdict, retain
 from holdfast.decide.timeline import World, abandoned, current, timeline
 from holdfast.errors import (
-    BeingForgotten,
     CheckpointMissing,
     MissingRecords,
-    NotActivated,
     ObjectMissing,
     StillNeeded,
 )
@@ -39,6 +37,9 @@ __all__ = [
     "plan_prune",
     "sweep",
 ]
+
+FEW = 32
+"""Up to how many summaries are read one after the other; a long history is read by several threads."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being done and how many were done."""
@@ -89,13 +90,13 @@ def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
 
     With nothing on the timeline nothing is dropped: what is abandoned may then be all that is left.
     """
-    _refuse_copy(records)
+    records.refuse_copy()
     world = records.world()
     standing, leftovers = timeline(world), sorted(set(world.slots) & set(world.forgotten))
     if not standing:
         policy = KeepPolicy()
     times = _times(records, [*abandoned(world), *standing])
-    savepoints, pins = _holders(records, world)
+    savepoints, pins = _holders(records)
     base = _newest_base(world.bases)
 
     def candidate(slot: Slot, on_timeline: bool) -> Candidate:
@@ -114,7 +115,7 @@ def delete_checkpoint(records: PipelineRecords, slot: Slot, progress: Progress |
     _refuse_needed(records, slot)
     removed = _forget(records, [slot], progress or (lambda _what, _n: None))
     if slot in removed.spared:
-        raise BeingForgotten(records.reference(slot))
+        raise StillNeeded(records.reference(slot), removed.spared[slot])
     return removed
 
 
@@ -126,13 +127,13 @@ def plan_forget(records: PipelineRecords, slot: Slot) -> Removed:
 
 
 def _refuse_needed(records: PipelineRecords, slot: Slot) -> None:
-    _refuse_copy(records)
+    records.refuse_copy()
     world = records.world()
     if slot not in world.counted():
         raise CheckpointMissing(records.reference(slot), "the slot holds no checkpoint")
     if slot in timeline(world)[-2:]:
         raise StillNeeded(records.reference(slot), ["it is one of the last two checkpoints"])
-    if needed := needs(records, world.bases).get(slot):
+    if needed := needs(records).get(slot):
         raise StillNeeded(records.reference(slot), needed)
 
 
@@ -142,7 +143,7 @@ def sweep(records: PipelineRecords, *, dry_run: bool = False) -> Swept:
     No clock and no grace period: an upload under way belongs to the newest generation, or to one that is stale and can
     never count. Raises Damage if a manifest can't be read: what it names is then not known.
     """
-    _refuse_copy(records)
+    records.refuse_copy()
     # The bytes are listed first: what is uploaded after this is not looked at.
     known = records.generations()
     newest = current(World(known.claims, known.bases))
@@ -157,8 +158,15 @@ def sweep(records: PipelineRecords, *, dry_run: bool = False) -> Swept:
     prefix = records.keys.prefix
     loose = [(key, size) for key, size in data if key.removeprefix(prefix).removesuffix(".index") not in named]
     if not dry_run:
-        records.drop(*(key for key, _ in loose))
+        records.drop(*(key for key, _ in loose), *_answers_nobody_reads(records))
     return Swept([key.removeprefix(prefix) for key, _ in loose], sum(size for _, size in loose))
+
+
+def _answers_nobody_reads(records: PipelineRecords) -> list[str]:
+    """Answers to requests that were withdrawn: whoever asked had stopped waiting."""
+    listed = records.listed(records.keys.requests, "request", "answer")
+    asked = {name.token for _, name, _ in listed if name.what == "request"}
+    return [key for key, name, _ in listed if name.what == "answer" and name.token not in asked]
 
 
 def named_objects(records: PipelineRecords, but: Iterable[Slot] = ()) -> set[str]:
@@ -221,51 +229,53 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
     return removed
 
 
-def _intend(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> dict[Slot, str]:
-    intents: dict[Slot, str] = {}
+def _intend(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> list[Intent]:
+    attempts = records.attempts()
+    intents: list[Intent] = []
     for slot in doomed:
-        intent = Intent(token=new_token(), generation=slot.generation, slot=slot.number)
-        intents[slot] = records.keys.intent(slot, intent.token)
-        records.create(intents[slot], intent)
+        attempt = attempts.get(slot, 0)
+        intent = Intent(token=new_token(), generation=slot.generation, slot=slot.number, attempt=attempt)
+        records.create(records.keys.intent(slot, intent.token), intent)
+        intents.append(intent)
     progress("marking checkpoints", len(intents))
     return intents
 
 
-def _decide(records: PipelineRecords, intents: dict[Slot, str], removed: Removed, progress: Progress) -> list[Slot]:
+def _decide(records: PipelineRecords, intents: list[Intent], removed: Removed, progress: Progress) -> list[Slot]:
     """After the intents stand: look who needs what, take back the intents of those, decide on the rest."""
-    needed = needs(records, records.generations().bases)
+    needed = needs(records)
+    forgotten = records.forgotten()
     decided: list[Slot] = []
-    for slot, intent in intents.items():
-        if records.is_forgotten(slot):
-            decided.append(slot)
-        elif slot in needed:
-            removed.spared[slot] = needed[slot]
-            records.drop(intent)
-        elif _decision(records, slot):
+    for intent in intents:
+        slot = Slot(intent.generation, intent.slot)
+        if slot in forgotten or (slot not in needed and _decision(records, slot, intent.attempt)):
             decided.append(slot)
         else:
-            records.drop(intent)
+            removed.spared[slot] = needed.get(slot, ["somebody came to need it, or it is gone"])
+            records.drop(records.keys.intent(slot, intent.token))
     progress("deciding", len(decided))
     return decided
 
 
-def _decision(records: PipelineRecords, slot: Slot) -> bool:
+def _decision(records: PipelineRecords, slot: Slot, attempt: int) -> bool:
+    """Decide this attempt; False if it was decided that the checkpoint is kept."""
+    key = records.keys.decision(slot, attempt)
     try:
         objects = sorted(records.manifest(slot).objects)
+        decision = Decision(token=new_token(), generation=slot.generation, slot=slot.number, objects=objects)
+        # Losing the create to another prune is winning: it decided the same, with the same bytes.
+        return records.create(key, decision) or isinstance(records.verdict(key), Decision)
     except ObjectMissing:
-        return False
-    decision = Decision(token=new_token(), generation=slot.generation, slot=slot.number, objects=objects)
-    # Losing the create is winning: another prune decided the same, with the same bytes.
-    records.create(records.keys.decision(slot), decision)
-    return True
+        return slot in records.forgotten(slot)
 
 
-def needs(records: PipelineRecords, bases: Mapping[int, Base]) -> dict[Slot, list[str]]:
+def needs(records: PipelineRecords) -> dict[Slot, list[str]]:
     """What somebody needs, and who: names, pins, and where the newest generation began."""
     found: dict[Slot, list[str]] = {}
+    pins, bases = records.pins_and_bases()
     for name, savepoint in records.savepoints().items():
         found.setdefault(savepoint.at, []).append(f"savepoint {name}")
-    for pin in records.pins(bases):
+    for pin in pins:
         found.setdefault(pin.at, []).append(f"pin: {pin.why}")
     base = _newest_base(bases)
     if base is not None:
@@ -278,12 +288,12 @@ def _newest_base(bases: Mapping[int, Base]) -> Slot | None:
     return None if begun is None else bases[begun].slot
 
 
-def _holders(records: PipelineRecords, world: World) -> tuple[dict[Slot, list[str]], dict[Slot, list[str]]]:
+def _holders(records: PipelineRecords) -> tuple[dict[Slot, list[str]], dict[Slot, list[str]]]:
     savepoints: dict[Slot, list[str]] = {}
     pins: dict[Slot, list[str]] = {}
     for name, savepoint in records.savepoints().items():
         savepoints.setdefault(savepoint.at, []).append(name)
-    for pin in records.pins(world.bases):
+    for pin in records.pins():
         pins.setdefault(pin.at, []).append(pin.why)
     return savepoints, pins
 
@@ -291,10 +301,12 @@ def _holders(records: PipelineRecords, world: World) -> tuple[dict[Slot, list[st
 def _times(records: PipelineRecords, slots: Iterable[Slot]) -> dict[Slot, int]:
     """When each checkpoint was taken, without those that another prune took away meanwhile."""
     slots = list(slots)
-    with ThreadPoolExecutor(8, thread_name_prefix="holdfast-heads") as pool:
-        return {
-            slot: time for slot, time in zip(slots, pool.map(partial(_time, records), slots), strict=True) if time >= 0
-        }
+    if len(slots) <= FEW:
+        times = [_time(records, slot) for slot in slots]
+    else:
+        with ThreadPoolExecutor(8, thread_name_prefix="holdfast-heads") as pool:
+            times = list(pool.map(partial(_time, records), slots))
+    return {slot: time for slot, time in zip(slots, times, strict=True) if time >= 0}
 
 
 def _time(records: PipelineRecords, slot: Slot) -> int:
@@ -304,12 +316,6 @@ def _time(records: PipelineRecords, slot: Slot) -> int:
         if records.is_forgotten(slot):
             return -1
         raise MissingRecords(records.keys.manifest(slot), "the manifest vanished and was never forgotten") from None
-
-
-def _refuse_copy(records: PipelineRecords) -> None:
-    records.identity()
-    if not records.newest_is_local(records.generations()):
-        raise NotActivated(records.name)
 
 
 def _is_below(generation: int | None, newest: int) -> bool:

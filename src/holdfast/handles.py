@@ -230,7 +230,7 @@ class StoredPipeline:
         return self.records.savepoints()
 
     def pins(self) -> list[Pin]:
-        return self.records.pins(self.records.generations().bases)
+        return self.records.pins()
 
     # ---- running ----
 

@@ -24,9 +24,9 @@ def join_decisions(records: PipelineRecords) -> None:
     """Join the decisions of each generation that has many, but for those whose prune is not finished."""
     unfinished = records.intents()
     alone: dict[int, list[Slot]] = {}
-    for _, name, _ in records.listed(records.keys.forgotten, "decision"):
-        if name.slot is not None and name.slot not in unfinished:
-            alone.setdefault(name.slot.generation, []).append(name.slot)
+    for slot in records.decided():
+        if slot not in unfinished:
+            alone.setdefault(slot.generation, []).append(slot)
     if all(len(slots) <= JOIN_ABOVE for slots in alone.values()):
         return
     before = _joined(records)

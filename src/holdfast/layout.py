@@ -17,6 +17,7 @@ REPOSITORY = "holdfast.json"
 PIPELINES = "pipelines/"
 PROBES = "probe/"
 
+RESERVED = {"savepoint": {"latest", "now"}}
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 TOKEN = r"[0-9a-f]{32}"
 NUMBER = r"[0-9]{10}"
@@ -34,7 +35,7 @@ class Slot(NamedTuple):
 
 def check_name(what: str, name: str) -> str:
     """Give the name back if it can stand in a key; raise BadName if not."""
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or name in RESERVED.get(what, ()):
         raise BadName(what, name)
     return name
 
@@ -123,8 +124,10 @@ class PipelineKeys:
     def forgotten(self) -> str:
         return f"{self.prefix}forgotten/"
 
-    def decision(self, slot: Slot) -> str:
-        return f"{self.forgotten}{number(slot.generation)}-{number(slot.number)}"
+    def decision(self, slot: Slot, attempt: int = 0) -> str:
+        """Where an attempt to forget a slot is decided: forgotten, or kept. A kept one leaves the next attempt open."""
+        key = f"{self.forgotten}{number(slot.generation)}-{number(slot.number)}"
+        return f"{key}.{number(attempt)}" if attempt else key
 
     def joined(self, generation: int, count: int, token: str) -> str:
         """Sorts after the decisions of its generation: a listing sees them, or the record that took their place."""
@@ -186,9 +189,9 @@ KINDS = [
     _kind("manifest", rf"checkpoints/(?P<g>{NUMBER})/(?P<n>{NUMBER})\.json"),
     _kind("data", rf"data/(?P<g>{NUMBER})-(?P<token>{TOKEN})/(?P<name>[a-z]+-[0-9]+)(\.index)?"),
     _kind("ledger", rf"ledger/(?P<g>{NUMBER})/(?P<name>[^/]+)"),
-    _kind("savepoint", rf"savepoints/(?P<name>[^/]+)/(?P<k>{NUMBER})\.json"),
+    _kind("savepoint", rf"savepoints/(?P<name>{NAME.pattern})/(?P<k>{NUMBER})\.json"),
     _kind("pin", rf"pins/(?P<g>{NUMBER})-(?P<n>{NUMBER})\.(?P<token>{TOKEN})\.json"),
-    _kind("decision", rf"forgotten/(?P<g>{NUMBER})-(?P<n>{NUMBER})"),
+    _kind("decision", rf"forgotten/(?P<g>{NUMBER})-(?P<n>{NUMBER})(\.(?P<k>{NUMBER}))?"),
     _kind("joined", rf"forgotten/(?P<g>{NUMBER})-joined-(?P<k>{NUMBER})\.(?P<token>{TOKEN})"),
     _kind("intent", rf"forgotten/(?P<g>{NUMBER})-(?P<n>{NUMBER})\.(?P<token>{TOKEN})\.intent"),
     _kind("request", rf"requests/(?P<token>{TOKEN})\.json"),

@@ -1,12 +1,20 @@
 """Names and pins: what holds a checkpoint against retention. The handshake with prune is the point of this module.
 
 A prune creates its intent and then looks for names and pins; a name or pin is created first and then looks for intents
-and decisions. Whichever way the two interleave, at least one of them sees the other.
+and decisions. Whichever way the two interleave, at least one of them sees the other; a prune that has not decided yet
+is beaten to it, and only a decision that stands is too late.
 """
 
 from __future__ import annotations
 
-from holdfast.errors import BeingForgotten, CheckpointMissing, NameTaken, ObjectMissing
+from holdfast.errors import (
+    BeingForgotten,
+    CheckpointMissing,
+    DamagedRecord,
+    FormatTooNew,
+    NameTaken,
+    ObjectMissing,
+)
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot, check_name
 from holdfast.manifest import Head
@@ -23,6 +31,7 @@ def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoin
     the checkpoint first.
     """
     check_name("savepoint", name)
+    records.refuse_copy()
     while True:
         k = _next_word(records, name)
         standing = records.savepoints().get(name)
@@ -44,6 +53,7 @@ def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoin
 
 def remove_name(records: PipelineRecords, name: str) -> Savepoint:
     """Take a name off its checkpoint, which then falls under retention again."""
+    records.refuse_copy()
     while True:
         k = _next_word(records, name)
         standing = records.savepoints().get(name)
@@ -83,13 +93,14 @@ def _say(records: PipelineRecords, word: Savepoint, k: int) -> bool:
 
 
 def _look(records: PipelineRecords, slot: Slot, key: str) -> None:
-    if records.being_forgotten(slot):
+    if not records.hold(slot):
         records.drop(key)
         raise BeingForgotten(records.reference(slot))
 
 
 def pin_checkpoint(records: PipelineRecords, slot: Slot, why: str) -> Pin:
     """Hold a checkpoint without naming it. Raises BeingForgotten if a prune got to it first."""
+    records.refuse_copy()
     pin = Pin(
         token=new_token(), generation=slot.generation, slot=slot.number, why=why, who=whoami(), created_ms=now_ms()
     )
@@ -101,7 +112,8 @@ def pin_checkpoint(records: PipelineRecords, slot: Slot, why: str) -> Pin:
 
 def remove_pins(records: PipelineRecords, slot: Slot) -> list[Pin]:
     """Let go of all pins that people put on a checkpoint; a claim's own pin is left to its claim."""
-    pins = [pin for pin in records.pins(records.generations().bases) if pin.at == slot and pin.claim is None]
+    records.refuse_copy()
+    pins = [pin for pin in records.pins() if pin.at == slot and pin.claim is None]
     records.drop(*(records.keys.pin(slot, pin.token) for pin in pins))
     return pins
 
@@ -125,8 +137,8 @@ def waiting_requests(records: PipelineRecords) -> list[Request]:
 def _request(records: PipelineRecords, key: str) -> Request | None:
     try:
         return records.read(key, Request)
-    except ObjectMissing:
-        # Whoever asked has given up and taken it back.
+    except (ObjectMissing, DamagedRecord, FormatTooNew):
+        # Taken back by whoever asked, or nothing that can be answered: `check` reports it, and checkpoints go on.
         return None
 
 

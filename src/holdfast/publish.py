@@ -90,6 +90,7 @@ class Publisher:
                 self._refresh()
                 self._refuse_unsettled()
                 self._refuse_older(draft)
+                draft.refuse_other_parent(self._tip)
             self._accept(manifest)
         self._answer(draft, manifest)
         return manifest

@@ -24,6 +24,7 @@ __all__ = [
     "Hint",
     "Intent",
     "Joined",
+    "Kept",
     "Outcome",
     "Pin",
     "PipelineRecord",
@@ -33,7 +34,7 @@ __all__ = [
     "Savepoint",
     "Settled",
     "VoidSlot",
-    "is_void_slot",
+    "is_a",
     "seal",
     "seal_line",
     "unseal",
@@ -140,7 +141,18 @@ class Pin(Record, frozen=True):
 
 
 class Intent(Record, frozen=True):
+    """A prune means to forget a checkpoint; whether it may is decided at the key of this attempt."""
+
     kind = "intent"
+    generation: int
+    slot: int
+    attempt: int = 0
+
+
+class Kept(Record, frozen=True):
+    """Stands where a decision might have: this attempt to forget a checkpoint has failed, somebody needs it."""
+
+    kind = "kept"
     generation: int
     slot: int
 
@@ -243,9 +255,9 @@ def unseal(key: str, data: bytes, shape: type[AnyRecord]) -> AnyRecord:
     return unseal_line(key, shape.kind, data, shape)
 
 
-def is_void_slot(data: bytes) -> bool:
-    """Whether what stands at a manifest's key is a void; asks only for the kind, `unseal` proves it."""
-    return data.startswith(b'{"holdfast":"void",')
+def is_a(shape: type[Record], data: bytes) -> bool:
+    """Whether a key that may hold one of two kinds holds this one; asks only for the kind, `unseal` proves it."""
+    return data.startswith(f'{{"holdfast":"{shape.kind}",'.encode())
 
 
 def _open(key: str, line: bytes) -> dict[str, Any]:

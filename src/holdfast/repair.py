@@ -59,21 +59,23 @@ def _set_aside(records: PipelineRecords, slot: Slot, report: Checked) -> bool:
     whole = [s for s in timeline(world) if s not in report.hit]
     if slot not in world.slots or slot in world.forgotten or not whole:
         return False
-    token = new_token()
+    token, attempt = new_token(), records.attempts(slot).get(slot, 0)
     intent = records.keys.intent(slot, token)
-    records.create(intent, Intent(token=token, generation=slot.generation, slot=slot.number))
+    records.create(intent, Intent(token=token, generation=slot.generation, slot=slot.number, attempt=attempt))
     if not verify_integrity(records, slot).hit:
         # Whole after all: it was looked at while it was being written or copied.
         records.drop(intent)
         return False
-    held = needs(records, records.generations().bases).get(slot)
+    held = needs(records).get(slot)
     if held:
         records.drop(intent)
         report.repaired.append(f"{slot}: not set aside, {', '.join(held)}")
         return False
     # No bytes are listed: healthy checkpoints may share them, and the sweep removes what nothing names.
     decision = Decision(token=token, generation=slot.generation, slot=slot.number, objects=[], why="damaged")
-    records.create(records.keys.decision(slot), decision)
+    if not records.create(records.keys.decision(slot, attempt), decision):
+        records.drop(intent)
+        return False
     key = records.keys.manifest(slot)
     records.store.copy(key, f"{records.keys.aside}{slot}.json.{token}")
     records.drop(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,8 @@ __all__ = ["Restored", "restore_to_files"]
 
 Progress = Callable[[str, int, int], None]
 
-STREAM_FROM = 32 * 1024 * 1024
+STREAM_FROM = 8 * 1024 * 1024
+THREADS = 4
 
 
 class Restored(NamedTuple):
@@ -71,7 +73,7 @@ def _lay(records: PipelineRecords, manifest: Manifest, root: Path, progress: Pro
     large = [a for a in places if a.path is not None and a.size_bytes >= STREAM_FROM]
     small = [a for a in places if a.path is None or a.size_bytes < STREAM_FROM]
     done = 0
-    with ThreadPoolExecutor(4, thread_name_prefix="holdfast-restore") as pool:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-restore") as pool:
         streams = [(a, pool.submit(_stream, records, a, places[a])) for a in large]
         for artifact, data in load_artifacts(records.store, records.keys, small):
             for path in places[artifact]:
@@ -114,10 +116,10 @@ def _segment(name: str) -> str:
 
 
 def _sync_tree(root: Path) -> None:
-    for folder, _, files in os.walk(root):
-        for name in files:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
+    """Have all files and folders on disk; several at a time, since a disk takes them together for little more."""
+    places = [Path(folder, name) for folder, _, files in os.walk(root) for name in (*files, "")]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-sync") as pool:
+        deque(pool.map(_sync, places), maxlen=0)
 
 
 def _sync(path: Path) -> None:

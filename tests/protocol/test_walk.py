@@ -12,7 +12,7 @@ import holdfast.ids
 from holdfast import claim, gc, joining, names, publish, recovery, settle
 from holdfast.draft import Draft
 from holdfast.layout import Slot
-from holdfast.records import Decision
+from holdfast.records import Base, Decision, Pin
 from holdfast.repository.pipeline import Located, PipelineRecords
 from protocol import walk, world
 
@@ -140,17 +140,17 @@ def a_base_without_a_pin(patch: pytest.MonkeyPatch) -> None:
 def a_decision_without_an_intent(patch: pytest.MonkeyPatch) -> None:
     """Decide first, look then, take the decision back if somebody needs it: a crash in between leaves it standing."""
 
-    def intend(records: PipelineRecords, doomed: list[Slot], progress: object) -> dict[Slot, str]:
+    def intend(records: PipelineRecords, doomed: list[Slot], progress: object) -> list[Slot]:
         for slot in doomed:
             objects = sorted(records.manifest(slot).objects)
             decision = Decision(token="0" * 32, generation=slot.generation, slot=slot.number, objects=objects)
             records.create(records.keys.decision(slot), decision)
-        return {slot: records.keys.decision(slot) for slot in doomed}
+        return doomed
 
-    def decide(records: PipelineRecords, intents: dict[Slot, str], removed: gc.Removed, progress: object) -> list[Slot]:
-        needed = gc.needs(records, records.generations().bases)
-        records.drop(*(key for slot, key in intents.items() if slot in needed))
-        return [slot for slot in intents if slot not in needed]
+    def decide(records: PipelineRecords, doomed: list[Slot], removed: gc.Removed, progress: object) -> list[Slot]:
+        needed = gc.needs(records)
+        records.drop(*(records.keys.decision(slot) for slot in doomed if slot in needed))
+        return [slot for slot in doomed if slot not in needed]
 
     patch.setattr(gc, "_intend", intend)
     patch.setattr(gc, "_decide", decide)
@@ -181,6 +181,15 @@ def bytes_of_any_checkpoint_reused(patch: pytest.MonkeyPatch) -> None:
         return whole(self, slot, pipeline_id, about, self._parent)  # type: ignore[arg-type]
 
     patch.setattr(Draft, "manifest", with_the_first_parent)
+
+
+def bases_looked_at_before_pins(patch: pytest.MonkeyPatch) -> None:
+    def the_other_way_round(self: PipelineRecords) -> tuple[list[Pin], dict[int, Base]]:
+        bases = self.generations().bases
+        pins = [self.read(key, Pin) for key, _, _ in self.listed(self.keys.pins, "pin")]
+        return [pin for pin in pins if pin.claim is None or pin.claim not in bases], bases
+
+    patch.setattr(PipelineRecords, "pins_and_bases", the_other_way_round)
 
 
 def a_prune_that_asks_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -236,6 +245,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (forgotten_slots_count, "late", "old", "captures+prune"),
     (a_base_without_a_pin, "pause", "rewind", "prune"),
     (a_decision_without_an_intent, "crash later", "prune", "namer"),
+    (bases_looked_at_before_pins, "twice", "rewind", "prune"),
     (a_name_without_a_look, "pause", "namer", "prune"),
     (generations_listed_once, "taken over", "sweeper", "new+new+prune"),
     (bytes_of_any_checkpoint_reused, "pause", "old", "captures+prune"),
@@ -256,6 +266,8 @@ def test_a_broken_rule_is_found_out(
     rule(monkeypatch)
     if how == "late":
         found = walk.every_late(first, second)
+    elif how == "twice":
+        found = (walk.shuffled((first, second), seed) for seed in range(3000))
     elif how == "crash later":
         found = (walk.paused(first, second, at, crash=True, more=more)[0] for at in range(60) for more in range(1, 6))
     else:

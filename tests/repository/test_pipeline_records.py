@@ -234,8 +234,9 @@ def test_a_pin_of_a_claim_counts_only_until_that_claim_has_a_base_or_is_void(mem
     records = of(memory_store)
     for claim in (None, 4, 5, 6):
         pin(records, Slot(0, claim or 0), claim)
-    bases = {4: Base(token="t", generation=4), 5: Base(token="t", generation=5, void=True)}
-    assert [p.claim for p in records.pins(bases)] == [None, 6]
+    records.create(records.keys.base(4), Base(token=new_token(), generation=4))
+    records.create(records.keys.base(5), Base(token=new_token(), generation=5, void=True))
+    assert [p.claim for p in records.pins()] == [None, 6]
 
 
 def word(name: str, k: int, **more: object) -> Savepoint:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from holdfast.decide.timeline import World, current
-from holdfast.errors import DamagedRecord, FormatTooNew, MissingRecords, ObjectMissing, OutcomeUnknown, PipelineMissing
+from holdfast.decide.timeline import World, current, lineage
+from holdfast.errors import (
+    DamagedRecord,
+    FormatTooNew,
+    MissingRecords,
+    NotActivated,
+    ObjectMissing,
+    OutcomeUnknown,
+    PipelineMissing,
+)
 from holdfast.ids import new_id, new_token, now_ms
 from holdfast.layout import Named, PipelineKeys, Slot, parse
 from holdfast.manifest import HEAD_LIMIT, Head, Manifest, decode_head, decode_manifest
@@ -16,14 +25,16 @@ from holdfast.records import (
     Claim,
     Decision,
     Hint,
+    Intent,
     Joined,
+    Kept,
     Pin,
     PipelineRecord,
     Record,
     Savepoint,
     Settled,
     VoidSlot,
-    is_void_slot,
+    is_a,
     seal,
     unseal,
 )
@@ -195,6 +206,12 @@ class PipelineRecords:
         """Whether the newest claim was made in this repository; if not, the pipeline is a copy here."""
         return generations.top < 0 or self.claim(generations.top).repository_id == self.repository_id
 
+    def refuse_copy(self) -> None:
+        """Raise NotActivated on a copy, which only its copier may change."""
+        self.identity()
+        if not self.newest_is_local(self.generations()):
+            raise NotActivated(self.name)
+
     # ---- checkpoints ----
 
     def manifest(self, slot: Slot) -> Manifest:
@@ -204,7 +221,7 @@ class PipelineRecords:
             return kept
         key = self.keys.manifest(slot)
         data = self.store.get(key)
-        if is_void_slot(data):
+        if is_a(VoidSlot, data):
             unseal(key, data, VoidSlot)
             raise ObjectMissing(self.store.url, key)
         manifest = decode_manifest(key, data)
@@ -269,13 +286,24 @@ class PipelineRecords:
         raise MissingRecords(self.keys.forgotten, "joined decisions vanish as they are read")
 
     def _forgotten(self, after: str, start: Slot | None) -> set[Slot]:
+        listed = self.listed(self.keys.forgotten, "decision", "joined", start_after=after)
+        found = {name.slot for key, name, size in listed if name.slot is not None and self._forgets(key, size)}
+        for key in (key for key, name, _ in listed if name.what == "joined"):
+            joined = self.read(key, Joined)
+            found |= joined.slots(start.number if start and start.generation == joined.generation else 0)
+        return found
+
+    def _forgets(self, key: str, size: int) -> bool:
+        """Whether a decision says forgotten and not kept: only small ones must be read to tell."""
+        return size >= MAYBE_VOID or isinstance(self.verdict(key), Decision)
+
+    def decided(self) -> set[Slot]:
+        """Slots with a decision of their own that says forgotten."""
         found: set[Slot] = set()
-        for key, name, _ in self.listed(self.keys.forgotten, "decision", "joined", start_after=after):
-            if name.slot is not None:
-                found.add(name.slot)
-            else:
-                joined = self.read(key, Joined)
-                found |= joined.slots(start.number if start and start.generation == joined.generation else 0)
+        for key, name, size in self.listed(self.keys.forgotten, "decision"):
+            with suppress(ObjectMissing):
+                if name.slot is not None and self._forgets(key, size):
+                    found.add(name.slot)
         return found
 
     def world(self) -> World:
@@ -305,7 +333,7 @@ class PipelineRecords:
             return Located(None, None, Slot(hint.generation, hint.slot) if hint else None)
         hinted = Slot(hint.generation, hint.slot) if hint else None
         found = self._newest_of(generation, known, hinted)
-        lost = hinted if hinted and hinted != found and self._is_lost(hinted) else None
+        lost = hinted if hinted and hinted != found and self._is_lost(hinted, known) else None
         return Located(generation, found, lost)
 
     def _newest_of(self, generation: int, known: Generations, hinted: Slot | None) -> Slot | None:
@@ -327,7 +355,11 @@ class PipelineRecords:
                 return None
             generation, upto = base.slot.generation, base.slot.number
 
-    def _is_lost(self, slot: Slot) -> bool:
+    def _is_lost(self, slot: Slot, known: Generations) -> bool:
+        """Whether a slot of the timeline holds nothing and was never forgotten; one that was abandoned may go."""
+        upto = {g: last for g, last, _ in lineage(World(known.claims, known.bases))}.get(slot.generation, -1)
+        if upto is not None and slot.number > upto:
+            return False
         return not self._is_there(self.keys.manifest(slot)) and not self.is_forgotten(slot)
 
     # ---- hint ----
@@ -362,23 +394,68 @@ class PipelineRecords:
                 return word
         return None
 
-    def pins(self, bases: Mapping[int, Base]) -> list[Pin]:
-        """The pins in force: a claim's own pin counts only until that claim has a base or is void."""
-        found: list[Pin] = []
+    def pins_and_bases(self) -> tuple[list[Pin], dict[int, Base]]:
+        """The pins in force, and all bases, looked at in this order.
+
+        A claim deletes its own pin only after its base stands: whoever looks for pins first sees the one or the other,
+        whoever looks for bases first can miss both. The pin counts until that claim has a base or is void.
+        """
+        pins: list[Pin] = []
         for key, _, _ in self.listed(self.keys.pins, "pin"):
-            try:
-                pin = self.read(key, Pin)
-            except ObjectMissing:
-                continue
-            if pin.claim is None or pin.claim not in bases:
-                found.append(pin)
+            with suppress(ObjectMissing):
+                pins.append(self.read(key, Pin))
+        bases = self.generations().bases
+        return [pin for pin in pins if pin.claim is None or pin.claim not in bases], bases
+
+    def pins(self) -> list[Pin]:
+        return self.pins_and_bases()[0]
+
+    def verdict(self, key: str) -> Decision | Kept:
+        """What was decided at a key: the checkpoint is forgotten, or it is kept and the next attempt is open."""
+        kept = self._kept.get(key)
+        if isinstance(kept, Decision | Kept):
+            return kept
+        data = self.store.get(key)
+        record = unseal(key, data, Kept) if is_a(Kept, data) else unseal(key, data, Decision)
+        with self._lock:
+            self._kept[key] = record
+        return record
+
+    def attempts(self, start: Slot | None = None) -> dict[Slot, int]:
+        """For slots that an attempt to forget has failed on: which attempt is open now."""
+        after = "" if start is None else self.keys.decision(start)[:-1]
+        found: dict[Slot, int] = {}
+        for _, name, _ in self.listed(self.keys.forgotten, "decision", start_after=after):
+            if name.slot is not None:
+                found[name.slot] = max(found.get(name.slot, 0), name.k + 1)
         return found
 
-    def being_forgotten(self, slot: Slot) -> bool:
-        """Whether an intent or a decision stands for a slot; asks the store, always."""
-        after = self.keys.decision(slot)[:-1]
-        listed = self.listed(self.keys.forgotten, "intent", start_after=after)
-        return any(name.slot == slot for _, name, _ in listed) or self.is_forgotten(slot)
+    def hold(self, slot: Slot) -> bool:
+        """Make sure that no prune under way takes a checkpoint; False if one has decided on it.
+
+        Call it after the record that needs the checkpoint stands: a prune that begins later sees that. One that began
+        before is beaten to its decision here, whether it still runs or died long ago.
+        """
+        while not self.is_forgotten(slot):
+            attempt = self.attempts(slot).get(slot, 0)
+            intents = [(key, intent.attempt) for key, intent in self._intents_on(slot) if intent.attempt <= attempt]
+            kept = Kept(token=new_token(), generation=slot.generation, slot=slot.number)
+            is_open = any(other == attempt for _, other in intents)
+            if not is_open or self.create(self.keys.decision(slot, attempt), kept):
+                # Only intents whose attempt is over: a later prune has looked, and saw what we hold it for.
+                self.drop(*(key for key, _ in intents))
+                return True
+        return False
+
+    def _intents_on(self, slot: Slot) -> list[tuple[str, Intent]]:
+        found: list[tuple[str, Intent]] = []
+        listed = self.listed(self.keys.forgotten, "intent", start_after=self.keys.decision(slot)[:-1])
+        for key in (key for key, name, _ in listed if name.slot == slot):
+            try:
+                found.append((key, self.read(key, Intent)))
+            except ObjectMissing:
+                continue
+        return found
 
     def intents(self) -> dict[Slot, list[str]]:
         """Intents that stand: each is a prune under way, or one that was interrupted."""
@@ -390,10 +467,11 @@ class PipelineRecords:
 
     def doomed_objects(self, slot: Slot) -> list[str]:
         """The bytes that a decision listed; none any more once it was joined, which is after they were deleted."""
-        try:
-            return self.read(self.keys.decision(slot), Decision).objects
-        except ObjectMissing:
-            return []
+        for key, name, _ in self.listed(self.keys.forgotten, "decision", start_after=self.keys.decision(slot)[:-1]):
+            with suppress(ObjectMissing):
+                if name.slot == slot and isinstance(verdict := self.verdict(key), Decision):
+                    return verdict.objects
+        return []
 
     def settled(self, slot: Slot) -> Settled | None:
         """The record that all sinks of a checkpoint are committed, or None if there is none yet."""
