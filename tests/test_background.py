@@ -320,7 +320,7 @@ def test_a_request_that_came_after_the_capture_waits_for_the_next(store: GatedSt
     manager.checkpoint("orders")
     answers: list[Checkpoint] = []
     pipeline = holdfast.open(store.inner).pipeline("orders")
-    asking = threading.Thread(target=lambda: answers.append(pipeline.request_savepoint("now")))
+    asking = threading.Thread(target=lambda: answers.append(pipeline.request_savepoint("soon")))
     asking.start()
     while not store.inner.list("pipelines/orders/requests/"):
         pass

@@ -215,7 +215,7 @@ def test_what_a_running_pipeline_publishes_and_names_meanwhile_is_not_taken_for_
                 if "forgotten/" in prefix and not self.gone_on:
                     self.gone_on = True
                     save(run, 1)
-                    look(repo)["epoch:1"].savepoint("now")
+                    look(repo)["epoch:1"].savepoint("soon")
                 return found
 
         report = check(look(open_url(Running(repo.store))).records, read_percent=100)

@@ -273,7 +273,7 @@ def test_a_savepoint_on_demand_is_answered_by_whoever_runs() -> None:
 def test_a_savepoint_that_nobody_answers_is_given_up_and_leaves_nothing() -> None:
     repo = filled(1)
     with pytest.raises(NoAnswer):
-        look(repo).request_savepoint("now", timeout=0.01)
+        look(repo).request_savepoint("soon", timeout=0.01)
     assert keys(repo.store, "requests/") == []
 
 

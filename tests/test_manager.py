@@ -238,7 +238,7 @@ def test_a_request_for_a_savepoint_is_answered_with_the_next_checkpoint(reposito
     manager.recover("orders")
     drive(manager, totals, range(3))
     answers: list[Checkpoint] = []
-    asking = threading.Thread(target=lambda: answers.append(repository.pipeline("orders").request_savepoint("now")))
+    asking = threading.Thread(target=lambda: answers.append(repository.pipeline("orders").request_savepoint("soon")))
     asking.start()
     while not repository.store.list("pipelines/orders/requests/"):
         pass

@@ -65,10 +65,30 @@ def test_a_name_that_could_not_stand_in_a_key_is_refused(word: str) -> None:
         ask(look(repo).records, word)
 
 
-@pytest.mark.parametrize("prune", [intend, decide])
-def test_naming_and_pinning_give_way_to_a_prune_and_take_their_record_back(prune: object) -> None:
+def test_a_prune_that_has_not_decided_is_beaten_to_it_by_a_name_or_a_pin() -> None:
+    repo = filled(4)
+    intend(repo, Slot(0, 0))
+    intend(repo, Slot(0, 1))
+    assert name(repo, Slot(0, 0), "v1") == Slot(0, 0)
+    pin_checkpoint(look(repo).records, Slot(0, 1), "audit")
+    records = look(repo).records
+    assert records.intents() == {}
+    assert records.forgotten() == set()
+    assert records.attempts() == {Slot(0, 0): 1, Slot(0, 1): 1}
+
+
+def test_a_checkpoint_that_was_kept_once_can_be_forgotten_later() -> None:
+    repo = filled(4)
+    intend(repo, Slot(0, 0))
+    name(repo, Slot(0, 0), "v1")
+    look(repo).remove_savepoint("v1")
+    assert look(repo).forget(Slot(0, 0)).checkpoints == [Slot(0, 0)]
+    assert Slot(0, 0) in look(repo).records.forgotten()
+
+
+def test_naming_and_pinning_give_way_to_a_decision_and_take_their_record_back() -> None:
     repo = filled(3)
-    prune(repo, Slot(0, 0))  # type: ignore[operator]
+    decide(repo, Slot(0, 0))
     before = keys(repo.store)
     with pytest.raises(BeingForgotten):
         name(repo, Slot(0, 0), "v1")

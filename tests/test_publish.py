@@ -310,7 +310,7 @@ def test_a_request_that_can_not_be_answered_does_not_undo_the_checkpoint() -> No
 
     repo = make_repo(Deaf(open_store("memory://")))
     with start(repo) as run:
-        ask(look(repo).records, "now")
+        ask(look(repo).records, "soon")
         assert save(run, 0).at == Slot(0, 0)
     assert len(waiting_requests(look(repo).records)) == 1
 

@@ -46,7 +46,7 @@ from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import REPOSITORY, Slot
 from holdfast.manifest import Manifest
-from holdfast.records import Intent
+from holdfast.records import Decision, Intent
 from holdfast.recovery import Demands, Skipped, choose
 from holdfast.store import Store, open_store
 from holdfast.testing.faults import CountingStore
@@ -555,13 +555,17 @@ def test_a_rewind_to_a_damaged_checkpoint_is_refused_and_does_not_fall_back() ->
     assert dump(repo.store) == before
 
 
-def test_a_rewind_to_a_checkpoint_that_a_prune_is_after_is_refused() -> None:
-    repo = filled(4)
+def test_a_rewind_beats_a_prune_that_has_not_decided_and_gives_way_to_one_that_has() -> None:
+    repo = filled(5)
     records, token = look(repo).records, new_token()
     records.create(records.keys.intent(Slot(0, 1), token), Intent(token=token, generation=0, slot=1))
+    decision = Decision(token=token, generation=0, slot=2, objects=[])
+    records.create(records.keys.decision(Slot(0, 2)), decision)
     with pytest.raises(BeingForgotten):
-        start(repo, demands=Demands(to=Slot(0, 1)))
-    assert epochs(look(repo)) == [0, 1, 2, 3]
+        start(repo, demands=Demands(to=Slot(0, 2)))
+    with start(repo, demands=Demands(to=Slot(0, 1))) as run:
+        assert began(run) == Slot(0, 1)
+    assert epochs(look(repo)) == [0, 1]
 
 
 def test_the_base_of_a_rewind_outlives_the_prune_that_follows_it() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import damage_state, data_key, dump, filled, look, make_repo, plain_manifest, save, start, state
 from holdfast import restore as module
 from holdfast.draft import Draft
-from holdfast.errors import DamagedArtifact, InvalidManifest, PlaceNotEmpty
+from holdfast.errors import BadValue, DamagedArtifact, InvalidManifest, PlaceNotEmpty
 from holdfast.handles import Checkpoint, Repository
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, decode_manifest
@@ -146,6 +146,10 @@ def test_names_can_not_lead_out_of_the_place(tmp_path: Path) -> None:
         for n, name in enumerate(names):
             draft.save_driver_state(name, f"driver {n}".encode())
             run.save_snapshot(draft, name, 0, f"state {n}".encode())
+            if not all(part.strip(".") for part in name.split("/")):
+                with pytest.raises(BadValue):
+                    draft.save_file(f"deep-{n}/{name}", b"")
+                name = "harmless"
             draft.save_file(f"deep-{n}/{name}", f"file {n}".encode())
         run.save_manifest(draft)
     latest(repo).restore(tmp_path / "place")

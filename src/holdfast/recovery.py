@@ -141,7 +141,7 @@ def choose(
         if why is None or records.is_forgotten(slot):
             # Not damaged but pruned while we looked at it.
             if demands.to is not None:
-                raise BeingForgotten(str(slot))
+                raise BeingForgotten(records.reference(slot))
             return choose(records, demands, sinks, proven)
         if demands.to is not None:
             raise InvalidManifest(str(slot), [why])
@@ -161,6 +161,8 @@ def choose(
 def _candidates(records: PipelineRecords, demands: Demands) -> Iterator[tuple[Slot, str | None]]:
     """Slots to try, best first, each with why it can't be had, if that is known already."""
     if demands.to is not None:
+        if records.is_forgotten(demands.to):
+            raise BeingForgotten(records.reference(demands.to))
         yield demands.to, None
         return
     located = records.locate()

@@ -356,8 +356,12 @@ class PipelineRecords:
             generation, upto = base.slot.generation, base.slot.number
 
     def _is_lost(self, slot: Slot, known: Generations) -> bool:
-        """Whether a slot of the timeline holds nothing and was never forgotten; one that was abandoned may go."""
-        upto = {g: last for g, last, _ in lineage(World(known.claims, known.bases))}.get(slot.generation, -1)
+        """Whether a slot of the timeline, or of a generation nobody knows, holds nothing and was never forgotten.
+
+        One that was abandoned may go.
+        """
+        steps = {g: last for g, last, _ in lineage(World(known.claims, known.bases))}
+        upto = steps.get(slot.generation, None if slot.generation > known.top else -1)
         if upto is not None and slot.number > upto:
             return False
         return not self._is_there(self.keys.manifest(slot)) and not self.is_forgotten(slot)
