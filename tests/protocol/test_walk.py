@@ -30,7 +30,7 @@ def test_whatever_is_paused_killed_or_late_while_another_runs_nothing_is_lost(fi
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("first", list(world.ACTS))
+@pytest.mark.parametrize("first", FIRST)
 def test_every_operation_of_every_actor_is_paused_killed_and_late_against_every_other(first: str) -> None:
     for second in world.ACTS:
         for origin in ((world.STORE, world.GHOST), world.TAKEN_OVER):
