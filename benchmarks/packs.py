@@ -160,7 +160,7 @@ def main() -> None:
     with s3_server() as server:
         count_requests(server, chosen.partitions)
     for threads in chosen.threads:
-        # A server of its own for each: one that has taken in gigabytes already is slower.
+        # A server of its own for each, so that what the others left in it does not count.
         with s3_server() as server:
             rows += compare(server, bodies, threads, chosen.rounds)
     print_table(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from holdfast.decide.timeline import World, current, lineage
 from holdfast.errors import (
@@ -14,23 +13,17 @@ from holdfast.errors import (
     MissingRecords,
     NotActivated,
     ObjectMissing,
-    OutcomeUnknown,
     PipelineMissing,
 )
 from holdfast.ids import new_id, new_token, now_ms
-from holdfast.layout import Named, PipelineKeys, Slot, parse
+from holdfast.layout import Named, Slot
 from holdfast.manifest import HEAD_LIMIT, Head, Manifest, decode_head, decode_manifest
 from holdfast.records import (
     Base,
     Claim,
-    Decision,
     Hint,
-    Intent,
-    Joined,
-    Kept,
     Pin,
     PipelineRecord,
-    Record,
     Savepoint,
     Settled,
     VoidSlot,
@@ -38,17 +31,12 @@ from holdfast.records import (
     seal,
     unseal,
 )
-from holdfast.store import Store
+from holdfast.repository.access import MAYBE_VOID
+from holdfast.repository.forgetting import LOOKS, ForgettingRecords
 
 __all__ = ["Generations", "Located", "PipelineRecords"]
 
-MAYBE_VOID = 300
-"""A void is smaller than this and every manifest larger: a listing tells which of the two must be read."""
-
 MANIFESTS_KEPT = 64
-LOOKS = 5
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 class Generations(NamedTuple):
@@ -68,29 +56,12 @@ class Located(NamedTuple):
     lost: Slot | None
 
 
-class PipelineRecords:
-    """Reads and writes the records of one pipeline. Safe from several threads.
-
-    Records are never rewritten, so what was read once is kept; whether a record still exists is always asked of the
-    store.
-    """
-
-    def __init__(self, store: Store, name: str, repository_id: str) -> None:
-        self.store = store
-        self.keys = PipelineKeys(name)
-        self.name = name
-        self.repository_id = repository_id
-        self._kept: dict[str, Record | Head] = {}
-        self._manifests: dict[Slot, Manifest] = {}
-        self._lock = threading.Lock()
+class PipelineRecords(ForgettingRecords):
+    """All records of one pipeline, and how to find the newest checkpoint among them."""
 
     def unread(self) -> PipelineRecords:
         """The same pipeline with nothing kept: for whoever must see what the store holds now."""
         return PipelineRecords(self.store, self.name, self.repository_id)
-
-    def reference(self, slot: Slot) -> str:
-        """How a person refers to this checkpoint, also on the command line."""
-        return f"{self.name}@slot:{slot}"
 
     # ---- identity ----
 
@@ -120,54 +91,6 @@ class PipelineRecords:
             )
         return self.identity()
 
-    # ---- single records ----
-
-    def read(self, key: str, shape: type[AnyRecord]) -> AnyRecord:
-        kept = self._kept.get(key)
-        if isinstance(kept, shape):
-            return kept
-        record = unseal(key, self.store.get(key), shape)
-        with self._lock:
-            self._kept[key] = record
-        return record
-
-    def create(self, key: str, record: Record) -> bool:
-        """Create a record; True if the key now holds it, False if it holds another. An unknown outcome raises."""
-        return self.store.create(key, seal(record))
-
-    def create_or_void(self, key: str, record: Record, void: Record) -> bool:
-        """Create a record; if its fate stays unknown, give up by creating a void at that very key.
-
-        What is there then decides: False also means that the void stands. Raises OutcomeUnknown if even that can't
-        be told; the record may then still land.
-        """
-        try:
-            return self.create(key, record)
-        except OutcomeUnknown:
-            self.create(key, void)
-            return self.store.get(key) == seal(record)
-
-    def drop(self, *keys: str) -> None:
-        """Delete keys of this pipeline that are of our own making; anything else is a mistake of the caller's."""
-        for key in keys:
-            if self.parse(key) is None:
-                raise DamagedRecord(key, "it is not a name of our own making and is never deleted")
-        self.store.delete(keys)
-        with self._lock:
-            for key in keys:
-                self._kept.pop(key, None)
-                name = self.parse(key)
-                if name is not None and name.what == "manifest" and name.slot is not None:
-                    self._manifests.pop(name.slot, None)
-
-    def parse(self, key: str) -> Named | None:
-        return parse(key.removeprefix(self.keys.prefix)) if key.startswith(self.keys.prefix) else None
-
-    def listed(self, prefix: str, *what: str, start_after: str = "") -> list[tuple[str, Named, int]]:
-        """(key, name, size) of the objects below a prefix that are of the kinds asked for."""
-        found = ((info.key, self.parse(info.key), info.size) for info in self.store.list(prefix, start_after))
-        return [(key, name, size) for key, name, size in found if name is not None and name.what in what]
-
     # ---- generations ----
 
     def generations(self, start: int = 0) -> Generations:
@@ -190,17 +113,6 @@ class PipelineRecords:
     def is_claimed(self, generation: int) -> bool:
         """Asks the store, always: this is the look that fences."""
         return self._is_there(self.keys.claim(generation))
-
-    def is_forgotten(self, slot: Slot) -> bool:
-        """Asks the store, always: whether a decision stands for this slot, alone or joined with others."""
-        return slot in self.forgotten(slot)
-
-    def _is_there(self, key: str) -> bool:
-        try:
-            self.store.get(key)
-        except ObjectMissing:
-            return False
-        return True
 
     def newest_is_local(self, generations: Generations) -> bool:
         """Whether the newest claim was made in this repository; if not, the pipeline is a copy here."""
@@ -273,38 +185,6 @@ class PipelineRecords:
         except (DamagedRecord, FormatTooNew):
             return False
         return True
-
-    def forgotten(self, start: Slot | None = None) -> set[Slot]:
-        """Slots with a decision, alone or joined with others, from a slot on."""
-        after = "" if start is None else self.keys.decision(start)[:-1]
-        for _ in range(LOOKS):
-            try:
-                return self._forgotten(after, start)
-            except ObjectMissing:
-                # A larger joined record took the place of a listed one: it is in the next listing.
-                continue
-        raise MissingRecords(self.keys.forgotten, "joined decisions vanish as they are read")
-
-    def _forgotten(self, after: str, start: Slot | None) -> set[Slot]:
-        listed = self.listed(self.keys.forgotten, "decision", "joined", start_after=after)
-        found = {name.slot for key, name, size in listed if name.slot is not None and self._forgets(key, size)}
-        for key in (key for key, name, _ in listed if name.what == "joined"):
-            joined = self.read(key, Joined)
-            found |= joined.slots(start.number if start and start.generation == joined.generation else 0)
-        return found
-
-    def _forgets(self, key: str, size: int) -> bool:
-        """Whether a decision says forgotten and not kept: only small ones must be read to tell."""
-        return size >= MAYBE_VOID or isinstance(self.verdict(key), Decision)
-
-    def decided(self) -> set[Slot]:
-        """Slots with a decision of their own that says forgotten."""
-        found: set[Slot] = set()
-        for key, name, size in self.listed(self.keys.forgotten, "decision"):
-            with suppress(ObjectMissing):
-                if name.slot is not None and self._forgets(key, size):
-                    found.add(name.slot)
-        return found
 
     def world(self) -> World:
         """All that the timeline is decided from, as it stood at some moment or a little later.
@@ -413,69 +293,6 @@ class PipelineRecords:
 
     def pins(self) -> list[Pin]:
         return self.pins_and_bases()[0]
-
-    def verdict(self, key: str) -> Decision | Kept:
-        """What was decided at a key: the checkpoint is forgotten, or it is kept and the next attempt is open."""
-        kept = self._kept.get(key)
-        if isinstance(kept, Decision | Kept):
-            return kept
-        data = self.store.get(key)
-        record = unseal(key, data, Kept) if is_a(Kept, data) else unseal(key, data, Decision)
-        with self._lock:
-            self._kept[key] = record
-        return record
-
-    def attempts(self, start: Slot | None = None) -> dict[Slot, int]:
-        """For slots that an attempt to forget has failed on: which attempt is open now."""
-        after = "" if start is None else self.keys.decision(start)[:-1]
-        found: dict[Slot, int] = {}
-        for _, name, _ in self.listed(self.keys.forgotten, "decision", start_after=after):
-            if name.slot is not None:
-                found[name.slot] = max(found.get(name.slot, 0), name.k + 1)
-        return found
-
-    def hold(self, slot: Slot) -> bool:
-        """Make sure that no prune under way takes a checkpoint; False if one has decided on it.
-
-        Call it after the record that needs the checkpoint stands: a prune that begins later sees that. One that began
-        before is beaten to its decision here, whether it still runs or died long ago.
-        """
-        while not self.is_forgotten(slot):
-            attempt = self.attempts(slot).get(slot, 0)
-            intents = [(key, intent.attempt) for key, intent in self._intents_on(slot) if intent.attempt <= attempt]
-            kept = Kept(token=new_token(), generation=slot.generation, slot=slot.number)
-            is_open = any(other == attempt for _, other in intents)
-            if not is_open or self.create(self.keys.decision(slot, attempt), kept):
-                # Only intents whose attempt is over: a later prune has looked, and saw what we hold it for.
-                self.drop(*(key for key, _ in intents))
-                return True
-        return False
-
-    def _intents_on(self, slot: Slot) -> list[tuple[str, Intent]]:
-        found: list[tuple[str, Intent]] = []
-        listed = self.listed(self.keys.forgotten, "intent", start_after=self.keys.decision(slot)[:-1])
-        for key in (key for key, name, _ in listed if name.slot == slot):
-            try:
-                found.append((key, self.read(key, Intent)))
-            except ObjectMissing:
-                continue
-        return found
-
-    def intents(self) -> dict[Slot, list[str]]:
-        """Intents that stand: each is a prune under way, or one that was interrupted."""
-        found: dict[Slot, list[str]] = {}
-        for key, name, _ in self.listed(self.keys.forgotten, "intent"):
-            if name.slot is not None:
-                found.setdefault(name.slot, []).append(key)
-        return found
-
-    def doomed_objects(self, slot: Slot) -> list[str]:
-        """The bytes that a decision listed; none any more once it was joined, which is after they were deleted."""
-        for key, name, _ in self.listed(self.keys.forgotten, "decision", start_after=self.keys.decision(slot)[:-1]):
-            with suppress(ObjectMissing):
-                if name.slot == slot and isinstance(verdict := self.verdict(key), Decision):
-                    return verdict.objects
-        return []
 
     def settled(self, slot: Slot) -> Settled | None:
         """The record that all sinks of a checkpoint are committed, or None if there is none yet."""

@@ -1,0 +1,93 @@
+"""Single records of one pipeline: read and kept, created, dropped, listed. What they mean is said elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+from holdfast.errors import DamagedRecord, ObjectMissing, OutcomeUnknown
+from holdfast.layout import Named, PipelineKeys, Slot, parse
+from holdfast.manifest import Head, Manifest
+from holdfast.records import Record, seal, unseal
+from holdfast.store import Store
+
+__all__ = ["MAYBE_VOID", "RecordAccess"]
+
+MAYBE_VOID = 300
+"""A void, or a decision to keep, is smaller than this, a manifest always larger: a listing tells what to read."""
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class RecordAccess:
+    """Reads and writes the records of one pipeline. Safe from several threads.
+
+    Records are never rewritten, so what was read once is kept; whether a record still exists is always asked of the
+    store.
+    """
+
+    def __init__(self, store: Store, name: str, repository_id: str) -> None:
+        self.store = store
+        self.keys = PipelineKeys(name)
+        self.name = name
+        self.repository_id = repository_id
+        self._kept: dict[str, Record | Head] = {}
+        self._manifests: dict[Slot, Manifest] = {}
+        self._lock = threading.Lock()
+
+    def reference(self, slot: Slot) -> str:
+        """How a person refers to this checkpoint, also on the command line."""
+        return f"{self.name}@slot:{slot}"
+
+    def read(self, key: str, shape: type[AnyRecord]) -> AnyRecord:
+        kept = self._kept.get(key)
+        if isinstance(kept, shape):
+            return kept
+        record = unseal(key, self.store.get(key), shape)
+        with self._lock:
+            self._kept[key] = record
+        return record
+
+    def create(self, key: str, record: Record) -> bool:
+        """Create a record; True if the key now holds it, False if it holds another. An unknown outcome raises."""
+        return self.store.create(key, seal(record))
+
+    def create_or_void(self, key: str, record: Record, void: Record) -> bool:
+        """Create a record; if its fate stays unknown, give up by creating a void at that very key.
+
+        What is there then decides: False also means that the void stands. Raises OutcomeUnknown if even that can't
+        be told; the record may then still land.
+        """
+        try:
+            return self.create(key, record)
+        except OutcomeUnknown:
+            self.create(key, void)
+            return self.store.get(key) == seal(record)
+
+    def drop(self, *keys: str) -> None:
+        """Delete keys of this pipeline that are of our own making; anything else is a mistake of the caller's."""
+        for key in keys:
+            if self.parse(key) is None:
+                raise DamagedRecord(key, "it is not a name of our own making and is never deleted")
+        self.store.delete(keys)
+        with self._lock:
+            for key in keys:
+                self._kept.pop(key, None)
+                name = self.parse(key)
+                if name is not None and name.what == "manifest" and name.slot is not None:
+                    self._manifests.pop(name.slot, None)
+
+    def parse(self, key: str) -> Named | None:
+        return parse(key.removeprefix(self.keys.prefix)) if key.startswith(self.keys.prefix) else None
+
+    def listed(self, prefix: str, *what: str, start_after: str = "") -> list[tuple[str, Named, int]]:
+        """(key, name, size) of the objects below a prefix that are of the kinds asked for."""
+        found = ((info.key, self.parse(info.key), info.size) for info in self.store.list(prefix, start_after))
+        return [(key, name, size) for key, name, size in found if name is not None and name.what in what]
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.store.get(key)
+        except ObjectMissing:
+            return False
+        return True
