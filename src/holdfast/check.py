@@ -133,6 +133,7 @@ def verify_integrity(records: PipelineRecords, slot: Slot, progress: Progress | 
     report = Checked(records.name, checkpoints=1)
     manifests = _manifests(records, World(slots={slot}), report)
     listing = _list(records)
+    report.objects = len(_objects(manifests))
     report.faults += _structure(records, manifests, listing)
     _read_data(records, manifests, listing, 100, None, report, progress)
     _without_pruned(records, report)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -174,12 +175,17 @@ class Joined(Record, frozen=True):
     generation: int
     ranges: list[tuple[int, int]]
 
-    def slots(self, start: int = 0) -> set[Slot]:
+    def slots(self, start: int = 0) -> frozenset[Slot]:
         """The slots it speaks of, from a number on."""
-        return {Slot(self.generation, n) for first, last in self.ranges for n in range(max(first, start), last + 1)}
+        return _slots(self.generation, tuple(self.ranges), start)
 
     def covers(self, slot: Slot) -> bool:
         return slot.generation == self.generation and any(a <= slot.number <= b for a, b in self.ranges)
+
+
+@lru_cache(maxsize=32)
+def _slots(generation: int, ranges: tuple[tuple[int, int], ...], start: int) -> frozenset[Slot]:
+    return frozenset(Slot(generation, n) for first, last in ranges for n in range(max(first, start), last + 1))
 
 
 class Request(Record, frozen=True):

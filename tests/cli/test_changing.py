@@ -235,6 +235,13 @@ def test_doctor_ends_with_one_when_the_store_can_not_be_used(s3_server: S3Server
     assert "not-the-secret" not in answer.out
 
 
+def test_doctor_makes_no_folder_for_a_mistyped_path(tmp_path: Path) -> None:
+    answer = invoke("doctor", "--repo", str(tmp_path / "mistyped"))
+    assert answer.exit_code == 1
+    assert "there is no folder" in answer.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_doctor_without_a_repository_looks_at_the_machine_alone() -> None:
     answer = invoke("doctor")
     assert answer.code == 0

@@ -10,7 +10,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import unquote
 
 from holdfast import __version__
 from holdfast.cli.common import Session, verb
@@ -131,6 +133,13 @@ def _store(session: Session, url: str) -> Iterator[Result]:
 
     retry = None if session.retry_seconds is None else RetryPolicy(budget_seconds=session.retry_seconds)
     store = open_store(url, session.options, retry)
+    folder = store.url.removeprefix("file://")
+    if store.url.startswith("file://") and not Path(unquote(folder)).is_dir():
+        # A probe would make it, and a mistyped path is no reason to leave a folder behind.
+        yield Result(
+            "store", "failed", f"there is no folder {folder}", "Correct the path, or let `holdfast init` make it."
+        )
+        return
     yield Result("store", "ok", store.url)
     advised: set[str] = set()
     for finding in examine(store):
