@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -117,14 +118,21 @@ class Draft:
         return artifact
 
     def save_partitions(self, states: Iterable[PartitionState], concurrency: int) -> list[Artifact]:
-        """Save many partitions, `concurrency` at a time; every one comes back, in the order given."""
+        """Save many partitions, `concurrency` at a time; every one comes back, in the order given.
+
+        States are taken from the iterable only as they are saved: it may make them as it goes.
+        """
+        saved: list[Artifact | Future[Artifact]] = []
+        under_way: deque[Future[Artifact]] = deque()
         with ThreadPoolExecutor(concurrency, thread_name_prefix="holdfast-save") as pool:
-            saved = [
-                pool.submit(self.save_partition, state)
-                if memoryview(state.data).nbytes >= WORTH_A_THREAD
-                else self.save_partition(state)
-                for state in states
-            ]
+            for state in states:
+                if memoryview(state.data).nbytes < WORTH_A_THREAD:
+                    saved.append(self.save_partition(state))
+                    continue
+                if len(under_way) >= concurrency:
+                    under_way.popleft().result()
+                under_way.append(pool.submit(self.save_partition, state))
+                saved.append(under_way[-1])
             return [one if isinstance(one, Artifact) else one.result() for one in saved]
 
     def save_stream(self, operator: str, partition: int, chunks: Iterable[Buffer]) -> Artifact:

@@ -237,8 +237,8 @@ def test_doctor_ends_with_one_when_the_store_can_not_be_used(s3_server: S3Server
 
 def test_doctor_makes_no_folder_for_a_mistyped_path(tmp_path: Path) -> None:
     answer = invoke("doctor", "--repo", str(tmp_path / "mistyped"))
-    assert answer.exit_code == 1
-    assert "there is no folder" in answer.output
+    assert answer.code == 1
+    assert "there is no folder" in answer.out
     assert list(tmp_path.iterdir()) == []
 
 
