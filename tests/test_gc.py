@@ -423,3 +423,43 @@ def test_a_copy_is_neither_pruned_nor_swept_nor_thinned() -> None:
         with pytest.raises(NotActivated):
             act()
     assert dump(target.store) == before
+
+
+def three_generations() -> Repository:
+    repo = make_repo()
+    for generation in range(3):
+        with start(repo) as run:
+            for number in range(4):
+                save(run, 4 * generation + number)
+    return repo
+
+
+LOST = [
+    "generations/0000000000.base.json",
+    "generations/0000000001.base.json",
+    "generations/0000000002.base.json",
+    "generations/0000000002.json",
+    "checkpoints/0000000002/0000000003.json",
+    "checkpoints/0000000001/0000000003.json",
+    "checkpoints/0000000000/0000000001.json",
+]
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_with_any_record_lost_that_says_what_counts_nothing_is_deleted(lost: str) -> None:
+    repo = three_generations()
+    repo.store.delete([f"pipelines/{NAME}/{lost}"])
+    before = keys(repo.store)
+    with pytest.raises(Damage):
+        plan_prune(look(repo).records, KeepPolicy(last=2)).apply()
+    with pytest.raises(Damage):
+        sweep(look(repo).records)
+    with pytest.raises(Damage):
+        delete_checkpoint(look(repo).records, Slot(0, 0))
+    assert keys(repo.store) == before
+
+
+def test_the_loss_of_an_old_claim_does_not_stop_clean_up() -> None:
+    repo = three_generations()
+    repo.store.delete([f"pipelines/{NAME}/generations/0000000000.json"])
+    assert prune(repo).checkpoints != []

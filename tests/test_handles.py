@@ -28,6 +28,7 @@ from holdfast.errors import (
     BadName,
     BadReference,
     CheckpointMissing,
+    MissingRecords,
     NameTaken,
     NoAnswer,
     NotActivated,
@@ -153,6 +154,74 @@ def test_a_pipeline_without_a_checkpoint_has_no_latest() -> None:
         assert look(repo).latest() is None
         with pytest.raises(CheckpointMissing, match="no checkpoint yet"):
             repo.find(NAME)
+
+
+# ---- what is lost is never read as "none yet", nor as an older state ----
+
+
+def test_a_lost_newest_checkpoint_is_never_replaced_by_the_one_before_it() -> None:
+    repo = filled(3)
+    repo.store.delete([manifest_key(Slot(0, 2))])
+    for reference in (NAME, f"{NAME}@latest", f"{NAME}@epoch:2", f"{NAME}@time:2999-01-01"):
+        with pytest.raises(MissingRecords, match="0-2, which is gone"):
+            repo.find(reference)
+    assert repo.find(f"{NAME}@epoch:1").slot == Slot(0, 1)
+    assert look(repo).missing() == ["the hint names 0-2, which is gone"]
+
+
+@pytest.mark.parametrize("with_hint", [True, False])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_lost_beginning_is_never_read_as_none_yet_or_as_the_generation_before(
+    generation: int, with_hint: bool
+) -> None:
+    repo = filled(3)
+    if generation:
+        with start(repo) as run:
+            save(run, 3)
+    lost = [look(repo).records.keys.base(generation)]
+    repo.store.delete(lost if with_hint else [*lost, look(repo).records.keys.latest])
+    for find in (lambda: look(repo).latest(), lambda: look(repo).checkpoints(), lambda: repo.find(f"{NAME}@epoch:0")):
+        with pytest.raises(MissingRecords):
+            find()
+    newest = Slot(1, 0) if generation else Slot(0, 2)
+    assert look(repo)[f"slot:{newest}"].epoch == (3 if generation else 2)
+    assert newest in [c.slot for c in look(repo).checkpoints(with_abandoned=True)]
+    assert f"the base of generation {generation}, which has checkpoints is gone" in look(repo).missing()
+
+
+def test_a_savepoint_tells_that_its_checkpoint_was_there() -> None:
+    repo = filled(3)
+    look(repo)["epoch:2"].savepoint("v1")
+    look(repo).records.put_hint(Slot(0, 1))
+    repo.store.delete([manifest_key(Slot(0, 2))])
+    with pytest.raises(MissingRecords, match="savepoint v1 names 0-2"):
+        look(repo)["v1"]
+    assert look(repo).missing() == ["the savepoint v1 names 0-2, which is gone"]
+
+
+def test_with_every_manifest_lost_there_is_no_latest_to_be_none() -> None:
+    repo = filled(2)
+    look(repo)["epoch:0"].savepoint("v1")
+    repo.store.delete([manifest_key(Slot(0, 0)), manifest_key(Slot(0, 1)), look(repo).records.keys.latest])
+    with pytest.raises(MissingRecords):
+        look(repo).latest()
+
+
+def test_what_was_fallen_back_over_is_not_missing_any_more() -> None:
+    repo = filled(3)
+    repo.store.delete([manifest_key(Slot(0, 2))])
+    with start(repo) as run:
+        assert [skipped.slot for skipped in run.recovered.skipped] == [Slot(0, 2)]
+        assert repo.find(NAME).slot == Slot(0, 1)
+        assert look(repo).missing() == []
+
+
+def test_a_hint_that_lags_behind_is_no_loss() -> None:
+    repo = filled(4)
+    look(repo).forget(Slot(0, 0))
+    look(repo).records.put_hint(Slot(0, 1))
+    assert repo.find(NAME).slot == Slot(0, 3)
+    assert look(repo).missing() == []
 
 
 def test_now_is_a_question_to_the_running_and_no_checkpoint() -> None:

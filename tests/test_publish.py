@@ -7,7 +7,7 @@ import pytest
 from builders import NAME, PACKED, Table, dump, epochs, filled, keys, look, make_repo, save, sinking, start, state
 from holdfast.checkpointer import Checkpointer
 from holdfast.draft import Description, PartitionState
-from holdfast.errors import Fenced, OutcomeUnknown, Overtaken, StoreUnavailable, Unsettled
+from holdfast.errors import Fenced, InvalidManifest, OutcomeUnknown, Overtaken, StoreUnavailable, Unsettled
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot, parse
@@ -321,3 +321,26 @@ def test_a_request_that_nobody_made_costs_one_listing() -> None:
         store.reset()
         run.begin(0)
     assert store.counts == {"list": 1}
+
+
+WRONG = [
+    (-1, Description()),
+    (9, Description(vnode_count=1)),
+    (9, Description(vnode_count=-1)),
+    (9, Description(processed_records=-1)),
+    (9, Description(sink_epochs={"nobody": 3})),
+]
+
+
+@pytest.mark.parametrize(("epoch", "about"), WRONG)
+def test_what_recovery_would_refuse_is_never_published(epoch: int, about: Description) -> None:
+    repo = make_repo()
+    with start(repo) as run:
+        save(run, 1)
+        draft = run.begin(epoch)
+        for partition in range(3):
+            run.save_snapshot(draft, "op", partition, b"state")
+        with pytest.raises((InvalidManifest, Overtaken)):
+            run.save_manifest(draft, about)
+        save(run, 10)
+    assert [c.epoch for c in look(repo).checkpoints()] == [1, 10]

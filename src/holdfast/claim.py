@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.errors import Fenced, NotActivated
+from holdfast.errors import Fenced, MissingRecords, NotActivated
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot
 from holdfast.records import Base, Claim, Pin
@@ -88,6 +88,8 @@ def take_over(
 def _claim(records: PipelineRecords, reason: Reason, activate: bool) -> tuple[int, str]:
     while True:
         known = records.generations()
+        if max(known.bases, default=-1) > known.top:
+            raise MissingRecords(records.keys.claim(max(known.bases)), "a generation has begun whose claim is gone")
         if not activate and not records.newest_is_local(known):
             raise NotActivated(records.name)
         number, token = known.top + 1, new_token()

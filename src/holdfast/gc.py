@@ -7,13 +7,12 @@ stays until the last byte is gone, so that the next prune finds and finishes wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.decide.retention import Candidate, KeepPolicy, Verdict, retain
-from holdfast.decide.timeline import World, abandoned, current, timeline
+from holdfast.decide.timeline import World, abandoned, current, losses, timeline
 from holdfast.errors import (
     CheckpointMissing,
     MissingRecords,
@@ -24,6 +23,7 @@ from holdfast.ids import new_token
 from holdfast.joining import join_decisions
 from holdfast.layout import Slot
 from holdfast.records import Base, Decision, Intent
+from holdfast.repository.access import each
 from holdfast.repository.pipeline import PipelineRecords
 
 __all__ = [
@@ -37,9 +37,6 @@ __all__ = [
     "plan_prune",
     "sweep",
 ]
-
-FEW = 32
-"""Up to how many summaries are read one after the other; a long history is read by several threads."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being done and how many were done."""
@@ -91,7 +88,7 @@ def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
     With nothing on the timeline nothing is dropped: what is abandoned may then be all that is left.
     """
     records.refuse_copy()
-    world = records.world()
+    world = _whole_world(records)
     standing, leftovers = timeline(world), sorted(set(world.slots) & set(world.forgotten))
     if not standing:
         policy = KeepPolicy()
@@ -108,6 +105,22 @@ def plan_prune(records: PipelineRecords, policy: KeepPolicy) -> PrunePlan:
     protected = {verdict.candidate.slot for verdict in retain(candidates, KeepPolicy(last=2)) if verdict.keep}
     interrupted = sorted(slot for slot in records.intents() if slot not in protected)
     return PrunePlan(records, retain(candidates, policy), interrupted, leftovers)
+
+
+def _whole_world(records: PipelineRecords) -> World:
+    """The records, if none is missing among them: with a base or a claim lost, what counts would look abandoned.
+
+    Raises MissingRecords; what a running pipeline changes between two listings is missing only once.
+    """
+    world = records.world()
+    missing = losses(world)
+    if missing:
+        world = records.world()
+        missing = [what for what in losses(world) if what in missing]
+    lost = records.locate().lost
+    if missing or lost:
+        raise MissingRecords(records.keys.prefix, "; ".join(missing[:5]) or f"the manifest of {lost}")
+    return world
 
 
 def delete_checkpoint(records: PipelineRecords, slot: Slot, progress: Progress | None = None) -> Removed:
@@ -128,7 +141,7 @@ def plan_forget(records: PipelineRecords, slot: Slot) -> Removed:
 
 def _refuse_needed(records: PipelineRecords, slot: Slot) -> None:
     records.refuse_copy()
-    world = records.world()
+    world = _whole_world(records)
     if slot not in world.counted():
         raise CheckpointMissing(records.reference(slot), "the slot holds no checkpoint")
     if slot in timeline(world)[-2:]:
@@ -144,6 +157,7 @@ def sweep(records: PipelineRecords, *, dry_run: bool = False) -> Swept:
     never count. Raises Damage if a manifest can't be read: what it names is then not known.
     """
     records.refuse_copy()
+    _whole_world(records)
     # The bytes are listed first: what is uploaded after this is not looked at.
     known = records.generations()
     newest = current(World(known.claims, known.bases))
@@ -180,21 +194,24 @@ def named_objects(records: PipelineRecords, but: Iterable[Slot] = ()) -> set[str
     changed = True
     while changed:
         changed = False
-        for slot in _ascending(records):
-            if slot in read or slot in left_out:
-                continue
-            changed = True
-            try:
-                named.update(records.manifest(slot).objects)
-            except ObjectMissing:
-                # Pruned, or void: if its bytes live on, the manifest that took them over is seen in the next pass.
-                read.add(slot)
-                continue
-            read.add(slot)
+        for generation in _ascending(records):
+            unread = [slot for slot in generation if slot not in read and slot not in left_out]
+            changed = changed or bool(unread)
+            read.update(unread)
+            named.update(path for paths in each(partial(_paths, records), unread) for path in paths)
     return named
 
 
-def _ascending(records: PipelineRecords) -> Iterable[Slot]:
+def _paths(records: PipelineRecords, slot: Slot) -> Iterable[str]:
+    try:
+        return records.manifest(slot).objects
+    except ObjectMissing:
+        # Pruned, or void: if its bytes live on, the manifest that took them over is seen in the next pass.
+        return ()
+
+
+def _ascending(records: PipelineRecords) -> Iterator[list[Slot]]:
+    """The checkpoints of each generation, oldest generation first, those that begin meanwhile too."""
     top = -1
     while True:
         higher = [int(g) for g in records.store.folders(records.keys.checkpoints) if g.isdigit() and int(g) > top]
@@ -202,7 +219,7 @@ def _ascending(records: PipelineRecords) -> Iterable[Slot]:
             return
         for generation in sorted(higher):
             held, void = records.slots(generation)
-            yield from sorted(held - void)
+            yield sorted(held - void)
             top = generation
 
 
@@ -212,11 +229,10 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
         return removed
     intents = _intend(records, doomed, progress)
     decided = _decide(records, intents, removed, progress)
-    objects = {slot: records.doomed_objects(slot) for slot in decided}
     named = named_objects(records, but=decided)
     progress("deleting checkpoints", len(decided))
     records.drop(*(records.keys.manifest(slot) for slot in decided))
-    loose = sorted({path for paths in objects.values() for path in paths} - named)
+    loose = sorted({path for paths in decided.values() for path in paths} - named)
     progress("deleting objects", len(loose))
     records.drop(*(records.keys.prefix + path for path in loose))
     outcomes = records.listed(records.keys.all_settled, "settled", "failed")
@@ -231,25 +247,41 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
 
 def _intend(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> list[Intent]:
     attempts = records.attempts()
-    intents: list[Intent] = []
-    for slot in doomed:
+
+    def intend(slot: Slot) -> Intent:
         attempt = attempts.get(slot, 0)
         intent = Intent(token=new_token(), generation=slot.generation, slot=slot.number, attempt=attempt)
         records.create(records.keys.intent(slot, intent.token), intent)
-        intents.append(intent)
+        return intent
+
+    intents = each(intend, doomed)
     progress("marking checkpoints", len(intents))
     return intents
 
 
-def _decide(records: PipelineRecords, intents: list[Intent], removed: Removed, progress: Progress) -> list[Slot]:
-    """After the intents stand: look who needs what, take back the intents of those, decide on the rest."""
+def _decide(
+    records: PipelineRecords, intents: Sequence[Intent], removed: Removed, progress: Progress
+) -> dict[Slot, list[str]]:
+    """After the intents stand: look who needs what, take back the intents of those, decide on the rest.
+
+    Gives what is forgotten now, with the bytes that its decision lists.
+    """
     needed = needs(records)
     forgotten = records.forgotten()
-    decided: list[Slot] = []
-    for intent in intents:
+    is_unfinished = any(Slot(intent.generation, intent.slot) in forgotten for intent in intents)
+    before = records.doomed() if is_unfinished else {}
+
+    def decide(intent: Intent) -> list[str] | None:
         slot = Slot(intent.generation, intent.slot)
-        if slot in forgotten or (slot not in needed and _decision(records, slot, intent.attempt)):
-            decided.append(slot)
+        if slot in forgotten:
+            return before.get(slot, [])
+        return None if slot in needed else _decision(records, slot, intent.attempt)
+
+    decided: dict[Slot, list[str]] = {}
+    for intent, objects in zip(intents, each(decide, intents), strict=True):
+        slot = Slot(intent.generation, intent.slot)
+        if objects is not None:
+            decided[slot] = objects
         else:
             removed.spared[slot] = needed.get(slot, ["somebody came to need it, or it is gone"])
             records.drop(records.keys.intent(slot, intent.token))
@@ -257,16 +289,18 @@ def _decide(records: PipelineRecords, intents: list[Intent], removed: Removed, p
     return decided
 
 
-def _decision(records: PipelineRecords, slot: Slot, attempt: int) -> bool:
-    """Decide this attempt; False if it was decided that the checkpoint is kept."""
+def _decision(records: PipelineRecords, slot: Slot, attempt: int) -> list[str] | None:
+    """Decide this attempt and give the bytes it dooms; None if it was decided that the checkpoint is kept."""
     key = records.keys.decision(slot, attempt)
     try:
         objects = sorted(records.manifest(slot).objects)
         decision = Decision(token=new_token(), generation=slot.generation, slot=slot.number, objects=objects)
         # Losing the create to another prune is winning: it decided the same, with the same bytes.
-        return records.create(key, decision) or isinstance(records.verdict(key), Decision)
+        if records.create(key, decision) or isinstance(records.verdict(key), Decision):
+            return objects
+        return None
     except ObjectMissing:
-        return slot in records.forgotten(slot)
+        return [] if records.is_forgotten(slot) else None
 
 
 def needs(records: PipelineRecords) -> dict[Slot, list[str]]:
@@ -301,11 +335,7 @@ def _holders(records: PipelineRecords) -> tuple[dict[Slot, list[str]], dict[Slot
 def _times(records: PipelineRecords, slots: Iterable[Slot]) -> dict[Slot, int]:
     """When each checkpoint was taken, without those that another prune took away meanwhile."""
     slots = list(slots)
-    if len(slots) <= FEW:
-        times = [_time(records, slot) for slot in slots]
-    else:
-        with ThreadPoolExecutor(8, thread_name_prefix="holdfast-heads") as pool:
-            times = list(pool.map(partial(_time, records), slots))
+    times = each(partial(_time, records), slots)
     return {slot: time for slot, time in zip(slots, times, strict=True) if time >= 0}
 
 

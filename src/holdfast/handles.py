@@ -6,7 +6,7 @@ Every verb of the command line is one call here. Reading is lazy, and what was r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,11 +15,14 @@ from holdfast.checkpointer import Checkpointer
 from holdfast.copying import Copied, copy_pipeline
 from holdfast.decide.references import Reference, parse_reference
 from holdfast.decide.retention import KeepPolicy
-from holdfast.decide.timeline import World, abandoned, timeline
+from holdfast.decide.timeline import World, abandoned, current, gaps, newest, timeline
 from holdfast.decide.usage import Usage, usage
 from holdfast.errors import (
     BadReference,
     CheckpointMissing,
+    Damage,
+    FormatTooNew,
+    MissingRecords,
     NameTaken,
     NoAnswer,
     ObjectMissing,
@@ -167,15 +170,69 @@ class StoredPipeline:
         return self.records.world()
 
     def checkpoints(self, *, with_abandoned: bool = False) -> list[Checkpoint]:
-        """The checkpoints that count, oldest first; abandoned ones, if asked for, come before them."""
+        """The checkpoints that count, oldest first; abandoned ones, if asked for, come before them.
+
+        Raises MissingRecords where the record of a beginning is lost, since nobody can tell then which ones count;
+        `with_abandoned` shows what there is all the same.
+        """
         world = self.world()
+        if not with_abandoned:
+            self._refuse_lost_beginning({slot.generation for slot in world.slots}, current(world))
         off = [Checkpoint(self, slot, counts=False) for slot in abandoned(world)] if with_abandoned else []
         return off + [Checkpoint(self, slot) for slot in timeline(world)]
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that counts, in a constant number of requests; None if there is none."""
-        newest = self.records.locate().newest
-        return None if newest is None else Checkpoint(self, newest)
+        """The newest checkpoint that counts, in a constant number of requests; None if there never was one.
+
+        Raises MissingRecords if a newer one is known and gone: an older one is never given in its place.
+        """
+        # Folders are listed before the bases: a generation begins before it publishes, so its base is seen then.
+        published = {int(g) for g in self.records.store.folders(self.records.keys.checkpoints) if g.isdecimal()}
+        located = self.records.locate()
+        if located.lost is not None and (located.newest is None or located.lost > located.newest):
+            raise MissingRecords(self.records.keys.prefix, f"the hint names {located.lost}, which is gone")
+        begun = located.generation
+        beyond = {g for g in published if begun is None or g > begun}
+        self._refuse_lost_beginning({g for g in beyond if self.records.slots(g)[0]}, begun)
+        if located.newest is not None:
+            return Checkpoint(self, located.newest)
+        if missing := self.missing():
+            raise MissingRecords(self.records.keys.prefix, "; ".join(missing))
+        return None
+
+    def missing(self) -> list[str]:
+        """Records that are known to have been there and are not, in words; what a fresh look finds too."""
+        found = self._missing()
+        # Records of a running pipeline change between two listings: only what is missing twice is missing.
+        return [what for what in self._missing() if what in found] if found else []
+
+    def _missing(self) -> list[str]:
+        world = self.world()
+        found = [f"{what} is gone" for what in gaps(world)]
+        top, lost = newest(world), self.records.locate().lost
+        if lost is not None and (top is None or lost > top):
+            found.append(f"the hint names {lost}, which is gone")
+        there = {*world.slots, *world.forgotten}
+        for name, savepoint in sorted(self.savepoints().items()):
+            if savepoint.at not in there and self._is_gone(savepoint.at):
+                found.append(f"the savepoint {name} names {savepoint.at}, which is gone")
+        return found
+
+    def _is_gone(self, slot: Slot) -> bool:
+        try:
+            self.records.manifest(slot)
+        except ObjectMissing:
+            return not self.records.is_forgotten(slot)
+        except (Damage, FormatTooNew):
+            return False
+        return False
+
+    def _refuse_lost_beginning(self, published: Set[int], begun: int | None) -> None:
+        """A generation begins before it publishes: with checkpoints above all that have begun, a base was lost."""
+        for generation in sorted(published):
+            if begun is None or generation > begun:
+                what = f"generation {generation} has checkpoints, and the record of where it began is gone"
+                raise MissingRecords(self.records.keys.prefix, what)
 
     def __getitem__(self, word: str) -> Checkpoint:
         """`pipeline["before-upgrade"]`, `pipeline["epoch:42"]`, `pipeline["0193a…"]`."""
@@ -189,10 +246,10 @@ class StoredPipeline:
         if reference.kind == "now":
             raise BadReference(str(reference), "@now asks a running pipeline for a savepoint and is no checkpoint yet")
         if reference.kind == "latest":
-            newest = self.latest()
-            if newest is None:
+            latest = self.latest()
+            if latest is None:
                 raise CheckpointMissing(str(reference), "the pipeline has no checkpoint yet")
-            return newest
+            return latest
         if reference.kind == "word":
             return self._by_word(reference)
         if reference.kind == "slot":
@@ -200,9 +257,12 @@ class StoredPipeline:
         elif reference.kind == "epoch":
             found = [c for c in self.checkpoints() if c.epoch == reference.epoch]
         else:
-            # The order of the timeline decides, not the clock: the newest one that is not later than asked.
+            # The order of the timeline decides, not the clock: the newest one that is not later than asked. Were a
+            # newer one lost, it might be the one that is meant: `latest` refuses then.
+            self.latest()
             found = [c for c in self.checkpoints() if c.head.timestamp_ms <= reference.time_ms]
         if not found:
+            self.latest()
             raise CheckpointMissing(str(reference), "none of the checkpoints that count fits")
         return found[-1]
 
@@ -211,8 +271,11 @@ class StoredPipeline:
         every = self.checkpoints(with_abandoned=True)
         if named is not None:
             found = [c for c in every if c.slot == named.at]
+            if not found and self.records.is_forgotten(named.at):
+                raise CheckpointMissing(str(reference), f"{named.at} was pruned before the name was given")
             if not found:
-                raise CheckpointMissing(str(reference), f"the savepoint names {named.at}, which is gone")
+                what = f"the savepoint {named.name} names {named.at}, which is gone"
+                raise MissingRecords(self.records.keys.prefix, what)
             return found[0]
         found = [c for c in every if len(reference.word) >= 4 and c.id.startswith(reference.word)]
         if len(found) > 1:

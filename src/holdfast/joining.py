@@ -22,9 +22,11 @@ JOIN_ABOVE = 64
 
 def join_decisions(records: PipelineRecords) -> None:
     """Join the decisions of each generation that has many, but for those whose prune is not finished."""
+    # Decisions before intents: one that is decided meanwhile is then not looked at, or its intent is still seen.
+    decided = records.decided()
     unfinished = records.intents()
     alone: dict[int, list[Slot]] = {}
-    for slot in records.decided():
+    for slot in decided:
         if slot not in unfinished:
             alone.setdefault(slot.generation, []).append(slot)
     if all(len(slots) <= JOIN_ABOVE for slots in alone.values()):

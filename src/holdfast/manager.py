@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from holdfast.codec import CheckpointState
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.schedule import Schedule, parse_every
-from holdfast.errors import BackgroundFailed, BadValue, Fenced
+from holdfast.errors import BackgroundFailed, BadValue, Fenced, ForkedProcess
 from holdfast.handles import Checkpoint, Repository, open_url
 from holdfast.layout import Slot
 from holdfast.recovery import Demands, Skipped
@@ -80,6 +81,8 @@ class CheckpointManager:
     With `background` only the capture happens in the loop: upload, publish, commits and clean-up run on one thread,
     and at most `max_pending` captured checkpoints wait for it; then `on_event` blocks. Sinks must then bear `prepare`
     and `commit` on two threads. What still waits when the interpreter ends without `close` is lost.
+
+    A forked child must make a manager of its own: this one raises ForkedProcess there, and its `close` does nothing.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class CheckpointManager:
         self._limits = limits
         self._streams: dict[str, Stream] = {}
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._closed = False
 
     def __enter__(self) -> CheckpointManager:
@@ -210,9 +214,11 @@ class CheckpointManager:
 
         Call it once per event, after the states have taken it in, with sequences that only go up (BadValue). The
         watermark is in nanoseconds since 1970. The event is counted even if this raises what a checkpoint met with
-        (SinkFailed, StoreError, BackgroundFailed): do not repeat it; go on, and the next event tries again, driving a
-        sink that failed before anything else. After Fenced the stream is over until it is recovered anew.
+        (SinkFailed, StoreError, BackgroundFailed): do not repeat it; go on. An event after a pause, 1 s at first and
+        up to 60 s, tries again, driving a sink that failed before anything else. After Fenced the stream is over
+        until it is recovered anew.
         """
+        self._refuse_forked()
         it = self._streams.get(stream)
         if it is None:
             raise _unknown(stream)
@@ -223,6 +229,7 @@ class CheckpointManager:
 
     def checkpoint(self, stream: str) -> Taken:
         """Take a checkpoint now, whatever the schedule says; from the thread that drives the stream."""
+        self._refuse_forked()
         it = self._known(stream)
         it.surface()
         if not it.running:
@@ -248,6 +255,7 @@ class CheckpointManager:
 
         Raises the first failure that was not raised yet (BackgroundFailed, or Fenced), or TimeoutError.
         """
+        self._refuse_forked()
         if self._background is not None:
             self._background.drain(stream, timeout)
         for it in [*self._streams.values()] if stream is None else [self._known(stream)]:
@@ -258,6 +266,8 @@ class CheckpointManager:
 
         It takes no last checkpoint: ask for one first if the events since the last are not to be handled again.
         """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -297,7 +307,13 @@ class CheckpointManager:
             prune_error=None if it.retaining is None else it.retaining.error,
         )
 
+    def _refuse_forked(self) -> None:
+        """Before any lock: threads that held one, or would have to answer, do not live on in a forked child."""
+        if os.getpid() != self._process:
+            raise ForkedProcess(self.repository.url)
+
     def _stream(self, name: str) -> Stream:
+        self._refuse_forked()
         with self._lock:
             if name not in self._streams:
                 self._streams[name] = Stream(self.repository.pipeline(name), self._settings, self._limits)

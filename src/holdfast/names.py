@@ -12,8 +12,10 @@ from holdfast.errors import (
     CheckpointMissing,
     DamagedRecord,
     FormatTooNew,
+    HoldfastError,
     NameTaken,
     ObjectMissing,
+    StoreError,
 )
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot, check_name
@@ -146,7 +148,9 @@ def answer(records: PipelineRecords, request: Request, head: Head) -> Answer:
     """Name a checkpoint as asked, and say so; a name that is taken is answered with the reason."""
     try:
         name_checkpoint(records, head, request.savepoint)
-    except (NameTaken, BeingForgotten) as refusal:
+    except StoreError:
+        raise
+    except HoldfastError as refusal:
         reply = Answer(token=request.token, refused=str(refusal))
     else:
         reply = Answer(

@@ -13,6 +13,7 @@ from holdfast.decide.timeline import World, next_slot
 from holdfast.draft import Description, Draft
 from holdfast.errors import (
     Fenced,
+    InvalidManifest,
     MissingRecords,
     ObjectMissing,
     OutcomeUnknown,
@@ -85,6 +86,7 @@ class Publisher:
             pipeline_id = self.records.identity().pipeline_id
             while True:
                 manifest = draft.manifest(self._next, pipeline_id, about, self._tip)
+                _refuse_invalid(manifest)
                 if self._create(manifest, encode_manifest(manifest)):
                     break
                 self._refresh()
@@ -213,6 +215,13 @@ class Publisher:
         """Raise Fenced if a higher generation was claimed; for whoever goes on after a while."""
         self._refuse_stale()
         self._look_for_claim()
+
+
+def _refuse_invalid(manifest: Manifest) -> None:
+    """What recovery would refuse is never published: retention would count it among the good ones."""
+    errors = [str(finding) for finding in manifest.validate() if finding.severity == "error"]
+    if errors:
+        raise InvalidManifest(str(manifest.at), errors)
 
 
 def _after(slot: Slot) -> Slot:

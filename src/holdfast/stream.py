@@ -35,6 +35,11 @@ LOOP = "loop"
 
 REGISTERED = "registered"
 
+FIRST_PAUSE_NS, LONGEST_PAUSE_NS = 10**9, 60 * 10**9
+"""After a failure: each attempt can hold the loop back for as long as the store is patient, so they keep apart."""
+
+NEVER = 1 << 63
+
 Offsets: TypeAlias = Callable[[], Mapping[str, str]]
 
 
@@ -105,7 +110,9 @@ class Stream:
         self._look_at = 0
         self._look_at_ns: int | None = None
         self._since = ScheduleState(0, 0)
-        self._behind = False
+        # While checkpoints fail (a pause above zero) this is when to try again, instead of the schedule.
+        self._pause_ns = 0
+        self._retry_at_ns = NEVER
 
     # ---- events ----
 
@@ -133,9 +140,13 @@ class Stream:
         return BadValue(what, f"event {sequence} does not come after {self.sequence}, which is counted already")
 
     def is_due(self) -> bool:
-        """Whether to take a checkpoint now: by the schedule, or because the last one failed."""
-        since = ScheduleState(self.events - self._since.events_since, self._since.last_ns)
-        return self._behind or due(self.settings.schedule, since, time.monotonic_ns())
+        """Whether to take a checkpoint now: by the schedule or, while they fail, once the pause is over."""
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            if self._pause_ns:
+                return now_ns >= self._retry_at_ns
+            since = ScheduleState(self.events - self._since.events_since, self._since.last_ns)
+            return due(self.settings.schedule, since, now_ns)
 
     def surface(self) -> None:
         """Raise what failed in the background, once; being fenced is not forgotten."""
@@ -149,7 +160,7 @@ class Stream:
             cause, self.failure = self.failure, None
             if cause is None:
                 return None
-            self._fall_behind()
+            self._set_look()
         failure: BackgroundFailed | Fenced
         if isinstance(cause, Fenced):
             failure = Fenced(cause.pipeline, cause.generation, cause.by)
@@ -158,31 +169,43 @@ class Stream:
         failure.__cause__ = cause
         return failure
 
-    def _fall_behind(self) -> None:
-        self._behind = True
-        self._look_at = 0
-
     def reset_schedule(self) -> None:
-        """Begin to count anew, from now."""
-        schedule, now_ns = self.settings.schedule, time.monotonic_ns()
+        """Begin to count anew, from now. While checkpoints fail, what is on its way must end before the next try."""
+        now_ns = time.monotonic_ns()
         with self._lock:
             self._since = ScheduleState(self.events, now_ns)
-            self._behind = False
-            never = 1 << 63
-            self._look_at = self.events + (schedule.every_events or never) if self.failure is None else 0
-            self._look_at_ns = None if schedule.every_ms is None else now_ns + schedule.every_ms * NANOSECONDS_PER_MS
+            self._retry_at_ns = NEVER
+            self._set_look()
+
+    def _fall_behind(self) -> None:
+        self._pause_ns = min(2 * self._pause_ns, LONGEST_PAUSE_NS) or FIRST_PAUSE_NS
+        self._retry_at_ns = time.monotonic_ns() + self._pause_ns
+        self._set_look()
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            self._pause_ns = 0
+            self._set_look()
+
+    def _set_look(self) -> None:
+        schedule, since = self.settings.schedule, self._since
+        if self._pause_ns:
+            self._look_at, self._look_at_ns = NEVER, self._retry_at_ns
+        else:
+            self._look_at = since.events_since + (schedule.every_events or NEVER)
+            every_ms = schedule.every_ms
+            self._look_at_ns = None if every_ms is None else since.last_ns + every_ms * NANOSECONDS_PER_MS
+        if self.failure is not None:
+            self._look_at = 0
 
     # ---- taking a checkpoint ----
 
     def take(self) -> Checkpoint:
-        """Take a checkpoint here and now. What fails is owed: the next event tries again."""
+        """Take a checkpoint here and now. What fails is owed: the first event after a pause tries again."""
         with self.watched():
-            try:
-                draft = self._begin()
-                taken = self._publish(draft, self.capture())
-            except BaseException:
-                self._fall_behind()
-                raise
+            draft = self._begin()
+            taken = self._publish(draft, self.capture())
+        self._catch_up()
         self.reset_schedule()
         self._tidy()
         return taken
@@ -217,8 +240,8 @@ class Stream:
             except BaseException as error:
                 with self._lock:
                     self.failure = self.failure or error
-                    self._look_at = 0
                 raise
+        self._catch_up()
         self._tidy()
         return taken
 
@@ -274,12 +297,13 @@ class Stream:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Count what fails, stop for good when fenced, and take note of whatever landed, however the call ended."""
+        """Count what fails and put off the next try, stop for good when fenced, and take note of whatever landed."""
         try:
             yield
         except BaseException as error:
             with self._lock:
                 self.tally.failures += 1
+                self._fall_behind()
                 if isinstance(error, Fenced) and self.fenced is None:
                     self.tally.fenced += 1
                     self.fenced = error
@@ -325,6 +349,7 @@ class Stream:
         self._begin_at(record, recovered.manifest)
         self.tally.skipped += len(recovered.skipped)
         self._checkpointer, self.retaining = checkpointer, retaining
+        self._catch_up()
         self.reset_schedule()
         self.begun = self.running = True
         return recovered, record

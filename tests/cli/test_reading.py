@@ -87,6 +87,38 @@ def test_list_shows_the_others_when_one_pipeline_is_damaged(orders: Repository) 
     assert "pipeline.json is gone" in damaged["problem"]
 
 
+def test_list_shows_what_is_left_and_what_is_missing_when_a_beginning_is_lost(orders: Repository) -> None:
+    root, keys = Path(orders.url.removeprefix("file://")), orders.pipeline("orders").records.keys
+    (root / keys.base(1)).unlink()
+    answer = invoke("list", "orders")
+    assert answer.code == 3
+    assert "(1-0)" in answer.out
+    assert "problem: the base of generation 1" in answer.out
+    assert "base of generation 1" in invoke("list", "orders", "--json").document["missing"][0]
+    (row,) = invoke("list", "--json").document["pipelines"]
+    assert "base of generation 1" in row["problem"]
+    assert [invoke("show", "orders").code, invoke("show", "orders@slot:1-1").code] == [3, 0]
+
+
+def test_a_lost_newest_checkpoint_ends_list_show_and_restore_with_damage(orders: Repository, tmp_path: Path) -> None:
+    manifest_file(orders, Slot(1, 1)).unlink()
+    for words in (("list",), ("list", "orders"), ("show", "orders"), ("restore", "orders", str(tmp_path / "to"))):
+        answer = invoke(*words)
+        assert answer.code == 3
+        assert "1-1, which is gone" in answer.out + answer.err
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_pipeline_whose_records_are_all_lost_is_not_one_without_checkpoints(orders: Repository) -> None:
+    for number in range(4):
+        manifest_file(orders, Slot(0, number)).unlink()
+    for number in range(2):
+        manifest_file(orders, Slot(1, number)).unlink()
+    answer = invoke("list", "orders")
+    assert answer.code == 3
+    assert "yet" not in answer.out
+
+
 def test_show_tells_offsets_operators_states_and_sinks(orders: Repository) -> None:
     shown = invoke("show", "orders", "--json").document
     assert (shown["slot"], shown["epoch"], shown["on_timeline"]) == ("1-1", 5, True)

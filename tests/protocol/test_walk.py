@@ -147,10 +147,12 @@ def a_decision_without_an_intent(patch: pytest.MonkeyPatch) -> None:
             records.create(records.keys.decision(slot), decision)
         return doomed
 
-    def decide(records: PipelineRecords, doomed: list[Slot], removed: gc.Removed, progress: object) -> list[Slot]:
+    def decide(
+        records: PipelineRecords, doomed: list[Slot], removed: gc.Removed, progress: object
+    ) -> dict[Slot, list[str]]:
         needed = gc.needs(records)
         records.drop(*(records.keys.decision(slot) for slot in doomed if slot in needed))
-        return [slot for slot in doomed if slot not in needed]
+        return {slot: records.doomed_objects(slot) for slot in doomed if slot not in needed}
 
     patch.setattr(gc, "_intend", intend)
     patch.setattr(gc, "_decide", decide)

@@ -35,7 +35,8 @@ def command(session: Session, pipeline: str | None, abandoned: bool) -> None:
     """List the pipelines of the repository, or the checkpoints of one, oldest first.
 
     Abandoned checkpoints lie off the timeline, after a rewind for example; they can still be reached by savepoint, id
-    or slot. What can't be read is listed with its problem, and the command ends with 3.
+    or slot. What can't be read is listed with its problem. Where records are missing, all that is left is listed, the
+    abandoned ones too, with what is missing. In both cases the command ends with 3.
     """
     from holdfast.report import list_checkpoints, list_pipelines
 
@@ -50,12 +51,15 @@ def command(session: Session, pipeline: str | None, abandoned: bool) -> None:
             _show_pipelines(session, pipelines)
         damaged = any(row.problem for row in pipelines)
     else:
-        checkpoints = list_checkpoints(repository.pipeline(pipeline), with_abandoned=abandoned)
+        stored = repository.pipeline(pipeline)
+        stored.require()
+        missing = stored.missing()
+        checkpoints = list_checkpoints(stored, with_abandoned=abandoned or bool(missing))
         if session.as_json:
-            session.document({"pipeline": pipeline, "checkpoints": checkpoints})
+            session.document({"pipeline": pipeline, "checkpoints": checkpoints, "missing": missing})
         else:
-            _show_checkpoints(session, pipeline, checkpoints)
-        damaged = any(row.problem for row in checkpoints)
+            _show_checkpoints(session, pipeline, checkpoints, missing)
+        damaged = bool(missing) or any(row.problem for row in checkpoints)
     if damaged:
         sys.exit(DAMAGE)
 
@@ -94,10 +98,16 @@ def _show_pipelines(session: Session, rows: list[PipelineRow]) -> None:
     session.output.table(columns, table)
 
 
-def _show_checkpoints(session: Session, pipeline: str, rows: list[CheckpointRow]) -> None:
-    if not rows:
+def _show_checkpoints(session: Session, pipeline: str, rows: list[CheckpointRow], missing: list[str]) -> None:
+    if rows:
+        _show_table(session, rows)
+    elif not missing:
         session.output.remark(f"Pipeline {pipeline} has no checkpoints yet.")
-        return
+    for what in missing:
+        session.output.line(Styled(f"problem: {what}", "bold red"))
+
+
+def _show_table(session: Session, rows: list[CheckpointRow]) -> None:
     ids = short_ids(row.checkpoint_id for row in rows if row.checkpoint_id)
     columns = [
         Column("slot"),

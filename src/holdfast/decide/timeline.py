@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from holdfast.layout import Slot
 from holdfast.records import Base
 
-__all__ = ["World", "abandoned", "current", "gaps", "lineage", "newest", "next_slot", "reach", "timeline"]
+__all__ = ["World", "abandoned", "current", "gaps", "lineage", "losses", "newest", "next_slot", "reach", "timeline"]
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,27 @@ def reach(world: World, generation: int) -> int | None:
 
 def gaps(world: World) -> list[str]:
     """What is missing among the records, in words: generations and slots have no gaps but by loss."""
-    found: list[str] = []
     top = max(world.claims, default=-1)
-    found += [f"the claim of generation {g}" for g in range(top) if g not in world.claims]
-    found += [f"the claim of generation {g}, which has a base" for g in world.bases if g not in world.claims]
-    begun = current(world)
+    claims = [f"the claim of generation {g}" for g in range(top) if g not in world.claims]
+    return claims + losses(world)
+
+
+def losses(world: World) -> list[str]:
+    """What is missing and changes what counts. An old claim does not: only whether there is a higher one is asked."""
+    found: list[str] = []
+    known = set(world.slots) | set(world.forgotten)
+    tops: dict[int, int] = {}
+    for slot in known:
+        tops[slot.generation] = max(tops.get(slot.generation, -1), slot.number)
+    top, begun = max(world.claims, default=-1), current(world)
+    found += [f"the claim of generation {g}, which has a base" for g in sorted(world.bases) if g > top]
+    found += [f"the claim of generation {g}, which has checkpoints" for g in sorted(tops) if g > top]
     if begun is not None:
         found += [f"the base of generation {g}" for g in range(begun) if g not in world.bases]
     for g, base in sorted(world.bases.items()):
         if base.slot is not None and not base.void and base.slot.generation >= g:
             found.append(f"the true base of generation {g}: the one there does not come before it")
-    known = set(world.slots) | set(world.forgotten)
-    tops: dict[int, int] = {}
-    for slot in known:
-        tops[slot.generation] = max(tops.get(slot.generation, -1), slot.number)
     for g, last in sorted(tops.items()):
-        if g not in world.claims:
-            found.append(f"the claim of generation {g}, which has checkpoints")
         if g not in world.bases and (begun is None or g > begun):
             found.append(f"the base of generation {g}, which has checkpoints")
         found += [f"the manifest of {Slot(g, n)}" for n in range(last) if Slot(g, n) not in known]

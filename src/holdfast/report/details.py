@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import CheckpointState, decode_state, decode_value
+from holdfast.decide.timeline import timeline
 from holdfast.errors import HoldfastError, LibraryMissing
 from holdfast.handles import Checkpoint
 from holdfast.manifest import Artifact, Manifest
@@ -163,7 +164,7 @@ def describe(checkpoint: Checkpoint) -> CheckpointDetails:
         pipeline_id=manifest.pipeline_id,
         checkpoint_id=manifest.checkpoint_id,
         slot=str(manifest.at),
-        on_timeline=checkpoint.slot in {c.slot for c in pipeline.checkpoints()},
+        on_timeline=checkpoint.slot in timeline(pipeline.world()),
         epoch=manifest.epoch,
         timestamp_ms=manifest.timestamp_ms,
         time=iso_time(manifest.timestamp_ms),

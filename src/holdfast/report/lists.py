@@ -85,7 +85,11 @@ def list_pipelines(repository: Repository) -> list[PipelineRow]:
 
 
 def list_checkpoints(pipeline: StoredPipeline, *, with_abandoned: bool = False) -> list[CheckpointRow]:
-    """The checkpoints of a pipeline, oldest first, abandoned ones before the others."""
+    """The checkpoints of a pipeline, oldest first, abandoned ones before the others.
+
+    Where records are missing this shows what there is: ask `StoredPipeline.missing` too, and with something missing
+    for the abandoned ones, since what lost its beginning passes for abandoned.
+    """
     pipeline.require()
     found = pipeline.checkpoints(with_abandoned=with_abandoned)
     savepoints: dict[Slot, list[str]] = {}
@@ -157,6 +161,7 @@ def _pipeline_row(pipeline: StoredPipeline) -> PipelineRow:
         world = pipeline.world()
         standing = timeline(world)
         head = records.head(standing[-1]) if standing else None
+        missing = pipeline.missing()
         return PipelineRow(
             name=pipeline.name,
             pipeline_id=identity.pipeline_id,
@@ -170,6 +175,7 @@ def _pipeline_row(pipeline: StoredPipeline) -> PipelineRow:
             bytes=stored,
             savepoints=sorted(pipeline.savepoints()),
             is_copy=pipeline.is_copy(),
+            problem="; ".join(missing) or None,
         )
     except (Damage, FormatTooNew, ObjectMissing) as error:
         return PipelineRow(name=pipeline.name, bytes=stored, problem=error.message)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.errors import DamagedRecord, ObjectMissing, OutcomeUnknown
@@ -11,12 +13,24 @@ from holdfast.manifest import Head, Manifest
 from holdfast.records import Record, seal, unseal
 from holdfast.store import Store
 
-__all__ = ["MAYBE_VOID", "RecordAccess"]
+__all__ = ["MAYBE_VOID", "RecordAccess", "each"]
 
 MAYBE_VOID = 300
 """A void, or a decision to keep, is smaller than this, a manifest always larger: a listing tells what to read."""
 
+FEW = 32
+
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def each(act: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Do the same with every item, several at a time when there are many: a long history has thousands."""
+    if len(items) <= FEW:
+        return [act(item) for item in items]
+    with ThreadPoolExecutor(8, thread_name_prefix="holdfast-records") as pool:
+        return list(pool.map(act, items))
 
 
 class RecordAccess:

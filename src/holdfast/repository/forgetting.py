@@ -130,10 +130,14 @@ class ForgettingRecords(RecordAccess):
                 found.setdefault(name.slot, []).append(key)
         return found
 
-    def doomed_objects(self, slot: Slot) -> list[str]:
-        """The bytes that a decision listed; none any more once it was joined, which is after they were deleted."""
-        for key, name, _ in self.listed(self.keys.forgotten, "decision", start_after=self.keys.decision(slot)[:-1]):
+    def doomed(self) -> dict[Slot, list[str]]:
+        """The bytes that decisions list, of those that stand alone; joined ones had theirs deleted before."""
+        found: dict[Slot, list[str]] = {}
+        for key, name, _ in self.listed(self.keys.forgotten, "decision"):
             with suppress(ObjectMissing):
-                if name.slot == slot and isinstance(verdict := self.verdict(key), Decision):
-                    return verdict.objects
-        return []
+                if name.slot is not None and isinstance(verdict := self.verdict(key), Decision):
+                    found[name.slot] = verdict.objects
+        return found
+
+    def doomed_objects(self, slot: Slot) -> list[str]:
+        return self.doomed().get(slot, [])

@@ -31,7 +31,7 @@ from holdfast.records import (
     seal,
     unseal,
 )
-from holdfast.repository.access import MAYBE_VOID
+from holdfast.repository.access import MAYBE_VOID, each
 from holdfast.repository.forgetting import LOOKS, ForgettingRecords
 
 __all__ = ["Generations", "Located", "PipelineRecords"]
@@ -49,7 +49,7 @@ class Generations(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The newest checkpoint and its generation; `lost` is what the hint names, was never forgotten, and is gone."""
+    """The newest checkpoint and its generation; `lost` is what a record names, was never forgotten, and is gone."""
 
     generation: int | None
     newest: Slot | None
@@ -95,17 +95,11 @@ class PipelineRecords(ForgettingRecords):
 
     def generations(self, start: int = 0) -> Generations:
         """Claims and bases from a generation on, every base read."""
-        claims: set[int] = set()
-        bases: dict[int, Base] = {}
         after = self.keys.generations_from(start)
-        for key, name, _ in self.listed(self.keys.generations, "claim", "base", start_after=after):
-            if name.generation is None:
-                continue
-            if name.what == "claim":
-                claims.add(name.generation)
-            else:
-                bases[name.generation] = self.read(key, Base)
-        return Generations(frozenset(claims), bases)
+        listed = self.listed(self.keys.generations, "claim", "base", start_after=after)
+        claims = {name.generation for _, name, _ in listed if name.what == "claim" and name.generation is not None}
+        bases = each(lambda key: self.read(key, Base), [key for key, name, _ in listed if name.what == "base"])
+        return Generations(frozenset(claims), {base.generation: base for base in bases})
 
     def claim(self, generation: int) -> Claim:
         return self.read(self.keys.claim(generation), Claim)
@@ -213,7 +207,9 @@ class PipelineRecords(ForgettingRecords):
             return Located(None, None, Slot(hint.generation, hint.slot) if hint else None)
         hinted = Slot(hint.generation, hint.slot) if hint else None
         found = self._newest_of(generation, known, hinted)
-        lost = hinted if hinted and hinted != found and self._is_lost(hinted, known) else None
+        # The hint, and the base of a generation that has no checkpoint yet, name what must be there.
+        proofs = [hinted, known.bases[generation].slot if found is None or found.generation != generation else None]
+        lost = next((slot for slot in proofs if slot and slot != found and self._is_lost(slot, known)), None)
         return Located(generation, found, lost)
 
     def _newest_of(self, generation: int, known: Generations, hinted: Slot | None) -> Slot | None:
