@@ -77,12 +77,14 @@ class OrdersTable(holdfast.LoopSink):
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._generation = -1
+        self._token = ""
         self._written: list[tuple[int, str, int, int]] = []
         self._database.executescript(
             """
             CREATE TABLE IF NOT EXISTS orders (sequence, customer, amount, coupon);
             CREATE TABLE IF NOT EXISTS staged (generation, sequence, customer, amount, coupon);
-            CREATE TABLE IF NOT EXISTS position (generation, sequence);
+            CREATE TABLE IF NOT EXISTS owner (generation, token);
+            CREATE TABLE IF NOT EXISTS position (sequence);
             """
         )
 
@@ -90,19 +92,22 @@ class OrdersTable(holdfast.LoopSink):
         self._written.append(row)
 
     def fence(self, pipeline_id: str, generation: int, token: str) -> int | None:  # noqa: ARG002 - one pipeline here
-        """From now on only this generation may write; gives the last sequence that is visible, None if there is none.
+        """From now on only this claim may write; gives the last sequence that is visible, None if there is none.
 
-        What an earlier run wrote and never staged is forgotten: it comes again.
+        A generation that another claim holds already is refused: a copy of the repository that was activated counts
+        from the same number. What an earlier run wrote and never staged is forgotten: it comes again.
         """
         self._written.clear()
         self._database.execute("BEGIN IMMEDIATE")
-        held, sequence = self._position()
-        if held > generation:
+        held, by = self._owner()
+        if held > generation or (held == generation and by != token):
             self._database.execute("ROLLBACK")
             raise Fenced(STREAM, generation, f"the table belongs to generation {held}")
-        self._set_position(generation, sequence)
+        self._database.execute("DELETE FROM owner")
+        self._database.execute("INSERT INTO owner VALUES (?, ?)", (generation, token))
+        sequence = self._position()
         self._database.execute("COMMIT")
-        self._generation = generation
+        self._generation, self._token = generation, token
         return sequence
 
     def prepare(self, sequence: int) -> list[int]:
@@ -117,7 +122,7 @@ class OrdersTable(holdfast.LoopSink):
     def commit(self, token: list[int]) -> int:
         generation, upto = token
         self._begin()
-        _, done = self._position()
+        done = self._position()
         if done is None or upto > done:
             self._database.execute(
                 "INSERT INTO orders SELECT sequence, customer, amount, coupon FROM staged"
@@ -127,14 +132,14 @@ class OrdersTable(holdfast.LoopSink):
             # What an older generation staged beyond its last checkpoint was never decided on, and comes again.
             self._database.execute("DELETE FROM staged WHERE generation < ? OR sequence <= ?", (self._generation, upto))
             done = upto
-            self._set_position(self._generation, done)
+            self._set_position(done)
         self._database.execute("COMMIT")
         return done
 
     def roll_back(self, position: int | None) -> None:
         self._begin()
         self._database.execute("DELETE FROM orders WHERE sequence > ?", (-1 if position is None else position,))
-        self._set_position(self._generation, position)
+        self._set_position(position)
         self._database.execute("COMMIT")
 
     def rows(self) -> list[tuple[int, str, int, int]]:
@@ -146,18 +151,24 @@ class OrdersTable(holdfast.LoopSink):
     def _begin(self) -> None:
         """Start a transaction, unless another run has taken the table over."""
         self._database.execute("BEGIN IMMEDIATE")
-        held, _ = self._position()
-        if held != self._generation:
+        held, by = self._owner()
+        if (held, by) != (self._generation, self._token):
             self._database.execute("ROLLBACK")
             raise Fenced(STREAM, self._generation, f"the table belongs to generation {held}")
 
-    def _position(self) -> tuple[int, int | None]:
-        row = self._database.execute("SELECT generation, sequence FROM position").fetchone()
-        return (-1, None) if row is None else (row[0], row[1])
+    def _owner(self) -> tuple[int, str]:
+        """The claim that may write: generations are not enough, since copies of a repository count on their own."""
+        row = self._database.execute("SELECT generation, token FROM owner").fetchone()
+        return (-1, "") if row is None else (row[0], row[1])
 
-    def _set_position(self, generation: int, sequence: int | None) -> None:
+    def _position(self) -> int | None:
+        row = self._database.execute("SELECT sequence FROM position").fetchone()
+        return None if row is None else int(row[0])
+
+    def _set_position(self, sequence: int | None) -> None:
         self._database.execute("DELETE FROM position")
-        self._database.execute("INSERT INTO position VALUES (?, ?)", (generation, sequence))
+        if sequence is not None:
+            self._database.execute("INSERT INTO position VALUES (?)", (sequence,))
 
 
 def run_loop(repository: str, work: Path, events: int, pause: float) -> None:

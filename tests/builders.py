@@ -160,6 +160,7 @@ class Table(LoopSink):
 
     def __init__(self) -> None:
         self.generation = -1
+        self.token = ""
         self.staged: dict[str, int] = {}
         self.committed: list[int] = []
         self.commits: list[str] = []
@@ -167,9 +168,9 @@ class Table(LoopSink):
         self.failing: Exception | None = None
 
     def fence(self, pipeline_id: str, generation: int, token: str) -> Any:
-        if generation < self.generation:
-            raise Fenced(pipeline_id, generation, "the sink knows a higher one")
-        self.generation = generation
+        if generation < self.generation or (generation == self.generation and token != self.token):
+            raise Fenced(pipeline_id, generation, f"the sink is held by generation {self.generation}")
+        self.generation, self.token = generation, token
         self.events.append(f"fence {generation}")
         return self.position()
 
@@ -194,6 +195,35 @@ class Table(LoopSink):
     def roll_back(self, position: Any) -> None:
         self.events.append(f"back to {position}")
         self.committed = [sequence for sequence in self.committed if position is not None and sequence <= position]
+
+
+class Versioned(Table):
+    """Each commit makes a version that stays, and its number is the position: it can jump to any of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions: list[list[int]] = [[]]
+        self.at = 0
+
+    def position(self) -> Any:
+        return self.at or None
+
+    def can_jump(self) -> bool:
+        return True
+
+    def commit(self, token: Any) -> Any:
+        super().commit(token)
+        if self.committed != self.versions[self.at]:
+            self.at = len(self.versions)
+            self.versions.append(list(self.committed))
+        return self.at
+
+    def roll_back(self, position: Any) -> None:
+        self.events.append(f"to version {position}")
+        if self.failing is not None:
+            raise self.failing
+        self.at = position
+        self.committed = list(self.versions[position])
 
 
 class OneWay(Table):

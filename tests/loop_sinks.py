@@ -16,6 +16,7 @@ class Table:
         self.staged: dict[int, dict[int, None]] = {}
         self.committed: int | None = None
         self.generation = -1
+        self.token = ""
 
 
 class TableSink(LoopSink):
@@ -27,6 +28,7 @@ class TableSink(LoopSink):
         self.fail_commits = fail_commits
         self.commits: list[Any] = []
         self.generation = -1
+        self.token = ""
         self._buffer: list[int] = []
 
     def write(self, row: int) -> None:
@@ -34,7 +36,11 @@ class TableSink(LoopSink):
 
     def fence(self, pipeline_id: str, generation: int, token: str) -> int | None:
         self._buffer.clear()
+        held = self.table.generation
+        if generation < held or (generation == held and token != self.table.token):
+            raise Fenced("table", generation, f"generation {held} has it")
         self.generation = self.table.generation = generation
+        self.token = self.table.token = token
         return self.table.committed
 
     def prepare(self, sequence: int) -> tuple[int, int]:
@@ -59,7 +65,7 @@ class TableSink(LoopSink):
         return max(sequence, done)
 
     def _refuse_stale(self) -> None:
-        if self.generation != self.table.generation:
+        if (self.generation, self.token) != (self.table.generation, self.table.token):
             raise Fenced("table", self.generation, f"generation {self.table.generation} has it")
 
 
@@ -67,5 +73,6 @@ class RollingTableSink(TableSink):
     """The same, and it can go back."""
 
     def roll_back(self, position: int | None) -> None:
+        self._refuse_stale()
         self.table.rows = [row for row in self.table.rows if position is not None and row <= position]
         self.table.committed = position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,6 +55,18 @@ def store() -> Iterator[GatedStore]:
 @pytest.fixture
 def repository(store: GatedStore) -> Repository:
     return holdfast.open(store)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A clock that the test moves: `passes(ms)`."""
+    now = [10**15]
+    monkeypatch.setattr("holdfast.stream.time.monotonic_ns", lambda: now[0])
+
+    def move(milliseconds: int) -> None:
+        now[0] += milliseconds * 1_000_000
+
+    return move
 
 
 def listing(repository: Repository, **options: Any) -> tuple[CheckpointManager, list[int]]:
@@ -124,7 +136,9 @@ def test_no_more_than_max_pending_wait_and_the_loop_is_held_back(store: GatedSto
     assert [c.epoch for c in repository.pipeline("orders")] == [0, 1, 2, 3]
 
 
-def test_a_failure_is_raised_by_the_next_event_once(store: GatedStore, repository: Repository) -> None:
+def test_a_failure_is_raised_by_the_next_event_once(
+    store: GatedStore, repository: Repository, passes: Callable[[int], None]
+) -> None:
     manager, seen = listing(repository, every=10)
     manager.recover("orders")
     store.failures = 1
@@ -133,12 +147,56 @@ def test_a_failure_is_raised_by_the_next_event_once(store: GatedStore, repositor
     with pytest.raises(BackgroundFailed, match="no route") as failed:
         drive(manager, seen, range(10, 11))
     assert isinstance(failed.value.__cause__, StoreUnavailable)
-    assert len(drive(manager, seen, range(11, 12))) == 1
+    assert drive(manager, seen, range(11, 50)) == []
+    passes(1000)
+    assert len(drive(manager, seen, range(50, 51))) == 1
     manager.wait()
     assert manager.counters.failures == 1
     again, restored = listing(repository)
-    assert again.recover("orders").next_sequence == 12
-    assert restored == list(range(12))
+    assert again.recover("orders").next_sequence == 51
+    assert restored == list(range(51))
+
+
+def test_while_they_fail_one_checkpoint_at_a_time_is_tried_and_the_loop_is_not_held_back(
+    store: GatedStore, repository: Repository, passes: Callable[[int], None]
+) -> None:
+    manager, seen = listing(repository, every=1, max_pending=2)
+    manager.recover("orders")
+    store.failures = 3
+    drive(manager, seen, range(1))
+    for attempt, pause in enumerate((1000, 2000, 4000)):
+        with pytest.raises(BackgroundFailed):
+            manager.wait()
+        at = 1 + 20 * attempt
+        passes(pause - 1)
+        assert drive(manager, seen, range(at, at + 10)) == []
+        passes(1)
+        store.gate.clear()
+        # However much time goes by, the one on its way must end first.
+        assert len(drive(manager, seen, range(at + 10, at + 15))) == 1
+        passes(3_600_000)
+        assert drive(manager, seen, range(at + 15, at + 20)) == []
+        store.gate.set()
+    manager.wait()
+    assert len(drive(manager, seen, range(61, 63))) == 2
+    manager.wait()
+    assert (manager.counters.failures, manager.counters.backpressure_waits) == (3, 0)
+
+
+def test_a_later_one_that_lands_ends_the_pause(
+    store: GatedStore, repository: Repository, passes: Callable[[int], None]
+) -> None:
+    manager, seen = listing(repository, every=5, max_pending=2)
+    manager.recover("orders")
+    store.gate.clear()
+    store.failures = 1
+    drive(manager, seen, range(12))
+    store.gate.set()
+    with pytest.raises(BackgroundFailed):
+        manager.wait()
+    assert drive(manager, seen, range(12, 14)) == []
+    assert len(drive(manager, seen, range(14, 15))) == 1
+    manager.wait()
 
 
 def test_waiting_raises_the_first_failure_once(store: GatedStore, repository: Repository) -> None:
@@ -245,7 +303,9 @@ def test_checkpoints_that_wait_behind_the_fence_come_to_nothing(store: GatedStor
     assert manager.status("orders").fenced == 1
 
 
-def test_a_sink_that_fails_in_the_background_is_driven_before_the_next(repository: Repository) -> None:
+def test_a_sink_that_fails_in_the_background_is_driven_before_the_next(
+    repository: Repository, passes: Callable[[int], None]
+) -> None:
     sink = TableSink(Table(), fail_commits=2)
     manager, seen = listing(repository, every=NEVER)
     manager.register_sink("orders", "table", sink)
@@ -260,6 +320,7 @@ def test_a_sink_that_fails_in_the_background_is_driven_before_the_next(repositor
         assert isinstance(failed.value.__cause__, SinkFailed)
     assert len(repository.pipeline("orders").checkpoints()) == 1
     sink.write(3)
+    passes(2000)
     assert len(drive(manager, seen, range(3, 4))) == 1
     manager.wait()
     assert sink.commits == [[0, 2]] * 3 + [[0, 3]]
@@ -282,17 +343,21 @@ def test_rows_of_a_checkpoint_that_failed_come_with_the_next(store: GatedStore, 
     assert sink.table.rows == list(range(6))
 
 
-def test_a_sink_that_can_not_prepare_fails_in_the_loop_and_frees_its_room(repository: Repository) -> None:
+def test_a_sink_that_can_not_prepare_fails_in_the_loop_and_frees_its_room(
+    repository: Repository, passes: Callable[[int], None]
+) -> None:
     sink = TableSink(Table(), fail_prepare=True)
     manager, seen = listing(repository, every=1, max_pending=1)
     manager.register_sink("orders", "table", sink)
     manager.recover("orders")
-    for sequence in range(3):
+    for sequence in range(0, 15, 5):
         with pytest.raises(ConnectionError):
             drive(manager, seen, range(sequence, sequence + 1))
+        assert drive(manager, seen, range(sequence + 1, sequence + 5)) == []
+        passes(60_000)
     assert manager.status("orders").pending == 0
     sink.fail_prepare = False
-    drive(manager, seen, range(3, 4))
+    assert len(drive(manager, seen, range(15, 16))) == 1
     manager.wait()
     assert manager.counters.failures == 3
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from builders import (
@@ -17,20 +19,21 @@ from builders import (
     make_repo,
     manifest_key,
     save,
+    sinking,
     start,
     state,
     truncate,
 )
 from holdfast.copying import Copied, copy_pipeline
 from holdfast.decide.retention import KeepPolicy
-from holdfast.errors import Diverged, MissingRecords, NotActivated, PipelineMissing
+from holdfast.errors import BadValue, DamagedRecord, Diverged, MissingRecords, NotActivated, PipelineMissing
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot
-from holdfast.records import VoidSlot
+from holdfast.records import Settled, VoidSlot
 from holdfast.recovery import Demands
 from holdfast.repository.uploads import Limits
-from holdfast.store import Buffer, Store, open_store
+from holdfast.store import Buffer, ObjectInfo, Store, open_store
 from holdfast.testing.faults import Around, CountingStore, Crash, CrashingStore
 
 
@@ -52,6 +55,35 @@ def storied() -> Repository:
     look(repo)["epoch:1"].savepoint("v1")
     look(repo).forget(Slot(0, 0))
     return repo
+
+
+def settling() -> Repository:
+    """Six checkpoints whose sinks were all settled, one of them after a failure."""
+    repo, table = make_repo(), Table()
+    with start(repo, sinks={"table": table}) as run:
+        for epoch in range(6):
+            save(run, epoch, about=sinking(epoch, table=table))
+    records, token = look(repo).records, new_token()
+    records.create(records.keys.failed(Slot(0, 1), token), Settled(token=token, generation=0, slot=1, outcomes={}))
+    return repo
+
+
+def twin(repo: Repository) -> Repository:
+    """The same repository in a store of its own, to be changed without changing the first."""
+    store = open_store("memory://")
+    for key, data in dump(repo.store).items():
+        store.put(key, data)
+    return open_url(store)
+
+
+def killed_copy(source: Repository, target: Repository, at: int, when: Literal["before", "after"]) -> bool:
+    """Copy and die at this request to the target; False if there were fewer."""
+    try:
+        # The first request opens the repository.
+        copy(source, open_url(CrashingStore(target.store, at + 1, when)))
+    except Crash:
+        return True
+    return False
 
 
 def same(source: Repository, target: Repository) -> bool:
@@ -201,6 +233,121 @@ def test_shared_bytes_survive_at_the_target_when_one_of_their_checkpoints_is_for
     assert look(target).check(read_percent=100).damaged == []
 
 
+def test_bytes_of_decisions_that_arrive_joined_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = settling(), make_repo()
+    look(source).prune(KeepPolicy(last=5), dry_run=False)
+    copy(source, target)
+    monkeypatch.setattr("holdfast.joining.JOIN_ABOVE", 1)
+    look(source).prune(KeepPolicy(last=2), dry_run=False)
+    assert keys(source.store, "joined")
+    assert copy(source, target).removed == [Slot(0, n) for n in range(1, 4)]
+    for kind in ("/data/", "/settled/", "/forgotten/", "/checkpoints/"):
+        assert keys(target.store, kind) == keys(source.store, kind)
+    assert same(source, target)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("join_above", [1, 64])
+def test_a_copy_killed_as_it_forgets_is_finished_by_the_next(
+    join_above: int, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.joining.JOIN_ABOVE", join_above)
+    source, behind, at = settling(), make_repo(), 0
+    copy(source, behind)
+    look(source).prune(KeepPolicy(last=2), dry_run=False)
+    with start(source, sinks={"table": Table()}, demands=Demands(accept_duplicates=True)) as run:
+        save(run, 6)
+    while killed_copy(source, target := twin(behind), at, when):
+        copy(source, target)
+        assert same(source, target)
+        at += 1
+    assert at > 20
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_killed_copy_had_begun_and_the_source_forgot_meanwhile_leaves_no_bytes(
+    when: Literal["before", "after"],
+) -> None:
+    whole, at = settling(), 0
+    while killed_copy(source := twin(whole), target := make_repo(), at, when):
+        look(source).prune(KeepPolicy(last=2), dry_run=False)
+        copy(source, target)
+        assert same(source, target)
+        at += 1
+    assert at > 20
+
+
+def test_bytes_that_another_copier_has_just_brought_stay_until_its_manifest_follows() -> None:
+    source, target = filled(2), make_repo()
+    brought: list[str] = []
+    with start(source) as run:
+
+        class Beside(Around):
+            def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+                if prefix == keys_of().data and not brought:
+                    brought.append(data_key(save(run, 2)))
+                    target.store.create(brought[0], source.store.get(brought[0]))
+                return super().list(prefix, start_after)
+
+        copy(source, open_url(Beside(target.store)))
+    assert brought[0] in keys(target.store, "/data/")
+    copy(source, target)
+    assert same(source, target)
+
+
+def test_uploads_of_a_generation_that_activates_the_copy_meanwhile_stay() -> None:
+    source, target = filled(2), make_repo()
+    under_way = f"{keys_of().upload(1, new_token())}pack-0"
+
+    class Activated(Around):
+        def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+            if prefix == keys_of().data:
+                start(target, activate=True).close()
+                target.store.create(under_way, b"not named yet")
+            return super().list(prefix, start_after)
+
+    copy(source, open_url(Activated(target.store)))
+    assert under_way in keys(target.store, "/data/")
+
+
+def test_an_unreadable_manifest_at_the_target_is_told_and_costs_no_bytes() -> None:
+    source, target = filled(3), make_repo()
+    copy(source, target)
+    held = keys(target.store, "/data/")
+    flip(target.store, manifest_key(Slot(0, 1)))
+    with start(source) as run:
+        save(run, 3)
+    with pytest.raises(DamagedRecord):
+        copy(source, target)
+    assert set(held) < set(keys(target.store, "/data/"))
+    latest = look(target).latest()
+    assert latest is not None
+    assert latest.epoch == 3
+
+
+def test_the_hint_of_a_copy_names_what_has_arrived_while_the_source_moves_on() -> None:
+    source, target = filled(3), make_repo()
+    with start(source) as run:
+
+        class Moving(Around):
+            moved = False
+
+            def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+                if prefix == keys_of().savepoints and not self.moved:
+                    self.moved = True
+                    save(run, 3)
+                return super().list(prefix, start_after)
+
+        copy(open_url(Moving(source.store)), target)
+    records = look(target).records
+    hint = records.hint()
+    assert hint is not None
+    assert (hint.generation, hint.slot) == Slot(0, 2) == records.locate().newest
+    assert look(target).check().damaged == []
+    with start(target, activate=True) as run:
+        assert run.recovered.skipped == ()
+
+
 def test_a_pipeline_that_is_not_there_is_not_copied() -> None:
     target = make_repo()
     with pytest.raises(PipelineMissing):
@@ -275,6 +422,29 @@ def test_another_pipeline_of_the_same_name_is_never_written_over() -> None:
     with pytest.raises(Diverged):
         copy(source, target)
     assert dump(target.store) == before
+
+
+def test_a_repository_is_not_copied_onto_itself() -> None:
+    source = filled(2)
+    before = dump(source.store)
+    for target in (source, twin(source)):
+        with pytest.raises(BadValue, match="the same repository"):
+            source.copy_to(target, NAME)
+    assert dump(source.store) == before
+
+
+def test_copying_back_to_the_original_leaves_its_hint_and_its_uploads_under_way_alone() -> None:
+    primary, standby = filled(2), make_repo()
+    copy(primary, standby)
+    with start(primary) as run:
+        save(run, 2)
+        copy(primary, standby)
+        save(run, 3)
+        under_way = f"{keys_of().upload(1, new_token())}pack-0"
+        primary.store.create(under_way, b"not named yet")
+        before = dump(primary.store)
+        copy(standby, primary)
+        assert dump(primary.store) == before
 
 
 def test_failing_back_brings_the_original_up_to_its_copy_and_hands_it_over_again() -> None:

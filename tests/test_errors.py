@@ -71,6 +71,11 @@ def test_message_and_hint_are_filled_from_the_fields(error: type[HoldfastError])
         assert all(part in raised.message for part in shown)
 
 
+def test_whoever_wants_a_reserved_name_is_told_which_ones_are() -> None:
+    hint = errors.BadName("savepoint", "now").hint
+    assert "now and latest are reserved" in hint
+
+
 def test_most_errors_say_what_to_do() -> None:
     assert {error.__name__ for error in leaves() if not error.advice} <= {"ObjectMissing", "BadValue"}
 

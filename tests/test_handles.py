@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,10 +164,10 @@ def test_a_lost_newest_checkpoint_is_never_replaced_by_the_one_before_it() -> No
     repo = filled(3)
     repo.store.delete([manifest_key(Slot(0, 2))])
     for reference in (NAME, f"{NAME}@latest", f"{NAME}@epoch:2", f"{NAME}@time:2999-01-01"):
-        with pytest.raises(MissingRecords, match="0-2, which is gone"):
+        with pytest.raises(MissingRecords, match="0-2, which the hint names"):
             repo.find(reference)
     assert repo.find(f"{NAME}@epoch:1").slot == Slot(0, 1)
-    assert look(repo).missing() == ["the hint names 0-2, which is gone"]
+    assert look(repo).missing() == ["the checkpoint 0-2, which the hint names"]
 
 
 @pytest.mark.parametrize("with_hint", [True, False])
@@ -186,7 +187,7 @@ def test_a_lost_beginning_is_never_read_as_none_yet_or_as_the_generation_before(
     newest = Slot(1, 0) if generation else Slot(0, 2)
     assert look(repo)[f"slot:{newest}"].epoch == (3 if generation else 2)
     assert newest in [c.slot for c in look(repo).checkpoints(with_abandoned=True)]
-    assert f"the base of generation {generation}, which has checkpoints is gone" in look(repo).missing()
+    assert f"the base of generation {generation}, which has checkpoints" in look(repo).missing()
 
 
 def test_a_savepoint_tells_that_its_checkpoint_was_there() -> None:
@@ -194,9 +195,9 @@ def test_a_savepoint_tells_that_its_checkpoint_was_there() -> None:
     look(repo)["epoch:2"].savepoint("v1")
     look(repo).records.put_hint(Slot(0, 1))
     repo.store.delete([manifest_key(Slot(0, 2))])
-    with pytest.raises(MissingRecords, match="savepoint v1 names 0-2"):
+    with pytest.raises(MissingRecords, match="0-2, which the savepoint v1 names"):
         look(repo)["v1"]
-    assert look(repo).missing() == ["the savepoint v1 names 0-2, which is gone"]
+    assert look(repo).missing() == ["the checkpoint 0-2, which the savepoint v1 names"]
 
 
 def test_with_every_manifest_lost_there_is_no_latest_to_be_none() -> None:
@@ -277,6 +278,15 @@ def test_generations_tell_who_claimed_and_where_it_began() -> None:
     story = [(g.number, g.claim.why, g.began) for g in look(rewound()).generations()]
     assert story == [(0, "start", "fresh"), (1, "start", "at 0-1")]
     assert "began fresh" in repr(look(rewound()).generations()[0])
+
+
+def test_what_a_user_holds_says_what_it_is() -> None:
+    repo = filled(4)
+    with start(repo) as run:
+        assert repr(run) == "<holdfast.Checkpointer of 'orders', generation 1, at 0-3>"
+        assert repr(run.begin(4, carry=True)) == "<holdfast draft of 'orders', epoch 4 on 0-3, 1 artifacts>"
+    plan = look(repo).prune(KeepPolicy(last=2))
+    assert repr(plan) == "<holdfast.PrunePlan of 'orders': keeps 2, drops 2>"
 
 
 # ---- sinks ----
@@ -373,9 +383,20 @@ def test_what_forget_would_do_is_what_it_does() -> None:
 def test_usage_adds_up() -> None:
     repo = filled(3)
     found = look(repo).usage()
-    stored = sum(len(repo.store.get(key)) for key in keys(repo.store, "data/"))
-    assert found.total == stored == sum(c.exclusive for c in found.checkpoints)
+    stored = {key: len(repo.store.get(key)) for key in keys(repo.store, "pipelines/")}
+    held = sum(size for key, size in stored.items() if "/data/" in key or "/checkpoints/" in key)
+    assert found.total == sum(stored.values()) == held + found.records
+    assert held == sum(c.exclusive for c in found.checkpoints)
     assert (found.shared, found.loose) == (0, 0)
+
+
+def test_state_that_lies_in_the_manifest_weighs_as_well() -> None:
+    repo = make_repo()
+    with start(repo, limits=Limits(inline=10_000)) as run:
+        save(run, 0, {0: random.Random(0).randbytes(5000)})
+    [each] = look(repo).usage().checkpoints
+    assert keys(repo.store, "/data/") == []
+    assert each.exclusive == len(repo.store.get(manifest_key(Slot(0, 0)))) > 5000
 
 
 def test_a_copy_is_a_pipeline_to_look_at_and_not_to_change() -> None:

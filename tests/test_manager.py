@@ -538,25 +538,111 @@ class FailingStore(Around):
             raise StoreUnavailable(self.url, "reach it", 30, "no route")
 
 
-def test_after_a_failure_the_next_event_takes_the_checkpoint(memory_store: Store) -> None:
+def attempts(manager: CheckpointManager, totals: dict[str, int], sequences: range) -> list[int]:
+    """The events at which a checkpoint was tried; all of them fail."""
+    tried = []
+    for sequence in sequences:
+        try:
+            assert drive(manager, totals, range(sequence, sequence + 1)) == []
+        except StoreUnavailable:
+            tried.append(sequence)
+    return tried
+
+
+def test_after_a_failure_the_first_event_after_a_pause_takes_the_checkpoint(
+    memory_store: Store, at_every_look: Callable[[int], None]
+) -> None:
     holdfast.open(memory_store, create=True)
     store = FailingStore(memory_store, "/checkpoints/")
     manager, totals = totals_of(holdfast.open(store), every=10)
     manager.recover("orders")
-    drive(manager, totals, range(9))
     store.failing = True
-    for sequence in (9, 10):
-        with pytest.raises(StoreUnavailable):
-            drive(manager, totals, range(sequence, sequence + 1))
+    assert attempts(manager, totals, range(9)) == []
+    assert attempts(manager, totals, range(9, 40)) == [9]
+    at_every_look(999)
+    assert attempts(manager, totals, range(40, 80)) == []
+    at_every_look(1)
+    assert attempts(manager, totals, range(80, 120)) == [80]
     store.failing = False
-    assert len(drive(manager, totals, range(11, 12))) == 1
+    assert drive(manager, totals, range(120, 150)) == []
+    at_every_look(2000)
+    taken = drive(manager, totals, range(150, 170))
+    assert [c.manifest.processed_records for c in taken] == [151, 161]
     assert manager.counters.failures == 2
     again, restored = totals_of(holdfast.open(memory_store))
-    assert again.recover("orders").next_sequence == 12
-    assert restored == counted(12)
+    assert again.recover("orders").next_sequence == 161
+    assert restored == counted(161)
 
 
-def test_a_checkpoint_whose_reply_was_lost_is_settled_before_the_next(memory_store: Store) -> None:
+@pytest.mark.parametrize("every", [1, 1000, "250 ms", "1 hour", NEVER])
+def test_the_pauses_double_up_to_a_minute_whatever_the_schedule(
+    memory_store: Store, at_every_look: Callable[[int], None], every: Any
+) -> None:
+    holdfast.open(memory_store, create=True)
+    store = FailingStore(memory_store, "/checkpoints/")
+    manager, totals = totals_of(holdfast.open(store), every=every)
+    manager.recover("orders")
+    store.failing = True
+    with pytest.raises(StoreUnavailable):
+        manager.checkpoint("orders")
+    tried, sequence = [], 0
+    for second in range(1, 250):
+        at_every_look(1000)
+        tried += [second for _ in attempts(manager, totals, range(sequence, sequence + 5))]
+        sequence += 5
+    assert tried == [1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
+def test_once_a_checkpoint_is_durable_the_pauses_begin_anew(
+    memory_store: Store, at_every_look: Callable[[int], None]
+) -> None:
+    holdfast.open(memory_store, create=True)
+    store = FailingStore(memory_store, "/checkpoints/")
+    manager, totals = totals_of(holdfast.open(store), every=1)
+    manager.recover("orders")
+    for start in (0, 100):
+        store.failing = True
+        assert attempts(manager, totals, range(start, start + 10)) == [start]
+        at_every_look(1000)
+        assert attempts(manager, totals, range(start + 10, start + 20)) == [start + 10]
+        store.failing = False
+        manager.checkpoint("orders")
+        assert len(drive(manager, totals, range(start + 20, start + 25))) == 5
+
+
+def test_recovery_ends_the_pause(memory_store: Store, at_every_look: Callable[[int], None]) -> None:
+    holdfast.open(memory_store, create=True)
+    store = FailingStore(memory_store, "/checkpoints/")
+    manager, totals = totals_of(holdfast.open(store), every=2)
+    manager.recover("orders")
+    store.failing = True
+    assert attempts(manager, totals, range(5)) == [1]
+    store.failing = False
+    assert manager.recover("orders").next_sequence == 0
+    assert len(drive(manager, totals, range(4))) == 2
+
+
+def test_a_checkpoint_on_demand_is_tried_at_once_in_a_pause(
+    memory_store: Store, at_every_look: Callable[[int], None]
+) -> None:
+    holdfast.open(memory_store, create=True)
+    store = FailingStore(memory_store, "/checkpoints/")
+    manager, totals = totals_of(holdfast.open(store), every=5)
+    manager.recover("orders")
+    store.failing = True
+    assert attempts(manager, totals, range(9)) == [4]
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            manager.checkpoint("orders")
+    store.failing = False
+    checkpoint = manager.checkpoint("orders")
+    assert isinstance(checkpoint, Checkpoint)
+    assert checkpoint.manifest.processed_records == 9
+
+
+def test_a_checkpoint_whose_reply_was_lost_is_settled_before_the_next(
+    memory_store: Store, at_every_look: Callable[[int], None]
+) -> None:
     holdfast.open(memory_store, create=True)
     lost = [True]
     store = LateStore(memory_store, lambda key: lost[0] and "/checkpoints/" in key)
@@ -569,6 +655,7 @@ def test_a_checkpoint_whose_reply_was_lost_is_settled_before_the_next(memory_sto
         feed(manager, totals, range(5), sink)
     store.land()
     lost[0] = False
+    at_every_look(1000)
     feed(manager, totals, range(5, 6), sink)
     assert table.rows == [0, 1, 2, 3, 4, 5]
     assert sink.commits == [[0, 4], [0, 5]]
@@ -638,7 +725,9 @@ def test_a_sink_shows_what_a_checkpoint_holds_and_no_more(repository: Repository
     assert taken.manifest.sink_epochs == {"table": 0}
 
 
-def test_a_sink_that_can_not_prepare_stops_the_checkpoint(repository: Repository) -> None:
+def test_a_sink_that_can_not_prepare_stops_the_checkpoint(
+    repository: Repository, at_every_look: Callable[[int], None]
+) -> None:
     good, bad = TableSink(Table()), TableSink(Table(), fail_prepare=True)
     manager, totals = with_sinks(repository, a=good, b=bad)
     manager.recover("orders")
@@ -648,11 +737,14 @@ def test_a_sink_that_can_not_prepare_stops_the_checkpoint(repository: Repository
     assert repository.pipeline("orders").latest() is None
     assert (good.table.rows, bad.table.rows) == ([], [])
     bad.fail_prepare = False
+    at_every_look(1000)
     feed(manager, totals, range(5, 6), good, bad)
     assert good.table.rows == bad.table.rows == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_sink_that_fails_is_driven_first_and_never_passed(repository: Repository) -> None:
+def test_a_sink_that_fails_is_driven_first_and_never_passed(
+    repository: Repository, at_every_look: Callable[[int], None]
+) -> None:
     good, bad = TableSink(Table()), TableSink(Table(), fail_commits=3)
     manager, totals = with_sinks(repository, a=good, b=bad)
     manager.recover("orders")
@@ -660,6 +752,7 @@ def test_a_sink_that_fails_is_driven_first_and_never_passed(repository: Reposito
         with pytest.raises(SinkFailed, match="'b'"):
             feed(manager, totals, sequences, good, bad)
         assert len(repository.pipeline("orders").checkpoints()) == 1
+        at_every_look(60_000)
     [taken] = feed(manager, totals, range(7, 8), good, bad)
     assert bad.commits == [[0, 4]] * 4 + [[0, 7]]
     assert taken.epoch == 1
@@ -680,7 +773,9 @@ def test_a_checkpoint_on_demand_drives_a_failed_sink_first(repository: Repositor
     assert sink.table.rows == [0, 1, 2]
 
 
-def test_an_event_drives_a_sink_that_failed_on_demand_whatever_the_schedule(repository: Repository) -> None:
+def test_an_event_drives_a_sink_that_failed_on_demand_whatever_the_schedule(
+    repository: Repository, at_every_look: Callable[[int], None]
+) -> None:
     sink = TableSink(Table(), fail_commits=1)
     manager, totals = totals_of(repository, every=NEVER)
     manager.register_sink("orders", "table", sink)
@@ -688,6 +783,7 @@ def test_an_event_drives_a_sink_that_failed_on_demand_whatever_the_schedule(repo
     feed(manager, totals, range(3), sink)
     with pytest.raises(SinkFailed):
         manager.checkpoint("orders")
+    at_every_look(1000)
     assert len(feed(manager, totals, range(3, 5), sink)) == 1
     assert sink.table.rows == [0, 1, 2, 3]
 
@@ -939,7 +1035,9 @@ def test_however_often_it_dies_every_event_is_counted_once(
         manager.close()
 
 
-def test_a_look_that_fails_after_the_manifest_landed_costs_nothing(memory_store: Store) -> None:
+def test_a_look_that_fails_after_the_manifest_landed_costs_nothing(
+    memory_store: Store, at_every_look: Callable[[int], None]
+) -> None:
     holdfast.open(memory_store, create=True)
     store = FailingStore(memory_store, "/generations/0000000001")
     sink = TableSink(Table())
@@ -951,6 +1049,7 @@ def test_a_look_that_fails_after_the_manifest_landed_costs_nothing(memory_store:
         feed(manager, totals, range(4, 5), sink)
     store.failing = False
     for sequence in range(5, 15):
+        at_every_look(1000)
         with suppress(HoldfastError):
             feed(manager, totals, range(sequence, sequence + 1), sink)
     manager.checkpoint("orders")

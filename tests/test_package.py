@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -19,6 +21,15 @@ def run(*command: str | Path) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def test_every_room_but_the_store_and_its_test_kit_is_kept_from_obstore() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    [contract] = [
+        each for each in tools["importlinter"]["contracts"] if each["name"] == "Only the store talks to obstore"
+    ]
+    rooms = {f"holdfast.{module.name}" for module in pkgutil.iter_modules(holdfast.__path__) if module.name[0] != "_"}
+    assert set(contract["source_modules"]) == rooms - {"holdfast.store", "holdfast.testing"}
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from builders import (
     OneWay,
     Silent,
     Table,
+    Versioned,
     damage_state,
     data_key,
     dump,
@@ -45,11 +46,13 @@ from holdfast.gc import plan_prune
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import REPOSITORY, Slot
-from holdfast.manifest import Manifest
+from holdfast.manifest import Manifest, SinkStatus
 from holdfast.records import Decision, Intent
 from holdfast.recovery import Demands, Skipped, choose
 from holdfast.store import Store, open_store
 from holdfast.testing.faults import CountingStore
+from loop_sinks import RollingTableSink
+from loop_sinks import Table as SharedTable
 
 
 def began(run: Checkpointer) -> Slot | None:
@@ -532,6 +535,154 @@ def test_a_rewind_sideways_to_the_timeline_that_was_left() -> None:
         save(run, 5)
     assert epochs(look(repo)) == [0, 1, 2, 3, 4, 5]
     assert [c.slot for c in look(repo).checkpoints(with_abandoned=True) if not c.counts] == [Slot(1, 0)]
+
+
+def go_on(run: Checkpointer, table: Table, *sequences: int) -> None:
+    for sequence in sequences:
+        save(run, sequence, about=sinking(sequence, table=table))
+
+
+def rewound(table: Table, *after: int) -> Repository:
+    """Epochs 0 to 4, then back to 1, and from there on along another way."""
+    repo = run_to(table, 4)
+    with start(repo, demands=Demands(to=Slot(0, 1)), sinks={"table": table}) as run:
+        go_on(run, table, *after)
+    return repo
+
+
+@pytest.mark.parametrize("after", [(20, 21), (2, 3, 4), ()], ids=["elsewhere", "same positions", "nothing yet"])
+@pytest.mark.parametrize("kind", [Table, OneWay, Silent])
+def test_a_rewind_sideways_is_refused_where_a_sink_would_end_without_the_rows_it_took_back(
+    kind: type[Table], after: tuple[int, ...]
+) -> None:
+    """A position that looks the same proves nothing: the rows below it are those of another timeline."""
+    table, seen = Table(), kind()
+    repo = rewound(table, *after)
+    seen.committed = list(table.committed)
+    before = epochs(look(repo))
+    with pytest.raises(SinksAhead) as refused:
+        start(repo, demands=Demands(to=Slot(0, 4)), sinks={"table": seen})
+    assert (refused.value.checkpoint, refused.value.sinks) == ("0-4", ("table",))
+    assert (epochs(look(repo)), seen.committed) == (before, table.committed)
+    with start(repo, sinks={"table": table}) as run:
+        go_on(run, table, 30)
+    assert table.committed == [0, 1, *after, 30]
+
+
+def test_a_sink_that_can_jump_follows_a_rewind_sideways_and_back() -> None:
+    table = Versioned()
+    repo = rewound(table, 20, 21)
+    with start(repo, demands=Demands(to=Slot(0, 4)), sinks={"table": table}) as run:
+        assert run.recovered.rolled_back == ("table",)
+        assert table.committed == [0, 1, 2, 3, 4]
+        go_on(run, table, 25)
+    with start(repo, demands=Demands(to=Slot(1, 1)), sinks={"table": table}) as run:
+        assert table.committed == [0, 1, 20, 21]
+        go_on(run, table, 22)
+    assert table.committed == [0, 1, 20, 21, 22]
+
+
+def test_once_a_run_has_published_its_sinks_are_on_its_timeline_and_need_not_jump(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Versioned()
+    repo = rewound(table, 20, 21)
+    with start(repo, demands=Demands(to=Slot(0, 4)), sinks={"table": table}) as run:
+        go_on(run, table, 25)
+    monkeypatch.setattr(table, "can_jump", lambda: False)
+    with start(repo, demands=Demands(to=Slot(0, 3)), sinks={"table": table}):
+        assert table.committed == [0, 1, 2, 3]
+    look(repo).forget(Slot(2, 0))
+    with start(repo, sinks={"table": table}) as run:
+        assert began(run) == Slot(0, 3)
+        go_on(run, table, 30)
+    assert table.committed == [0, 1, 2, 3, 30]
+
+
+def test_a_crash_in_a_rewind_sideways_jumps_again_on_the_next_start() -> None:
+    table = Versioned()
+    repo = rewound(table, 20, 21)
+    table.failing = OSError("killed here")
+    with pytest.raises(OSError, match="killed here"):
+        start(repo, demands=Demands(to=Slot(0, 4)), sinks={"table": table})
+    assert table.committed == [0, 1, 20, 21]
+    table.failing = None
+    with start(repo, sinks={"table": table}) as run:
+        assert began(run) == Slot(0, 4)
+        go_on(run, table, 25)
+    assert table.committed == [0, 1, 2, 3, 4, 25]
+
+
+def test_an_accepted_rewind_sideways_never_takes_rows_back_on_the_next_start() -> None:
+    """Its generation has published nothing, so the sink still stands on the timeline before it."""
+    table = Table()
+    repo = rewound(table, 20, 21)
+    accepting = Demands(to=Slot(0, 4), accept_duplicates=True)
+    with start(repo, demands=accepting, sinks={"table": table}) as run:
+        assert run.recovered.rolled_back == ()
+    with pytest.raises(SinksAhead):
+        start(repo, sinks={"table": table})
+    assert table.committed == [0, 1, 20, 21]
+    with start(repo, demands=Demands(accept_duplicates=True), sinks={"table": table}) as run:
+        go_on(run, table, 25)
+    with start(repo, sinks={"table": table}) as run:
+        assert run.recovered.rolled_back == ()
+    assert table.committed == [0, 1, 20, 21, 25]
+
+
+def test_a_restart_after_a_rewound_run_that_was_pruned_goes_on_as_ever() -> None:
+    table = Table()
+    repo = rewound(table, 20, 21)
+    plan_prune(look(repo).records, KeepPolicy(last=1)).apply()
+    for _ in range(2):
+        with start(repo, sinks={"table": table}) as run:
+            assert (began(run), run.recovered.rolled_back) == (Slot(1, 1), ())
+    assert table.committed == [0, 1, 20, 21]
+
+
+@pytest.mark.parametrize("kind", [Table, Versioned])
+def test_a_rewind_sideways_to_what_was_never_settled_is_refused(kind: type[Table]) -> None:
+    table = kind()
+    repo = run_to(table, 2)
+    with start(repo, sinks={"table": table}) as run:
+        table.failing = OSError("down")
+        with pytest.raises(SinkFailed):
+            go_on(run, table, 3)
+    table.failing = None
+    with start(repo, demands=Demands(to=Slot(0, 0)), sinks={"table": table}) as run:
+        go_on(run, table, 10, 11)
+    with pytest.raises(SinksAhead):
+        start(repo, demands=Demands(to=Slot(1, 0)), sinks={"table": table})
+    assert table.committed == [0, 10, 11]
+    with start(repo, sinks={"table": table}) as run:
+        assert began(run) == Slot(2, 1)
+    assert table.committed == [0, 10, 11]
+
+
+def test_an_activation_claims_on_past_a_primary_that_holds_the_sink_with_the_same_generation() -> None:
+    table, primary, standby = SharedTable(), make_repo(), make_repo()
+
+    def write(run: Checkpointer, sink: RollingTableSink, sequence: int) -> None:
+        sink.write(sequence)
+        prepared = SinkStatus(status="pending", token=sink.prepare(sequence))
+        save(run, sequence, about=Description(sinks={"table": prepared}))
+
+    first, restarted, activated = (RollingTableSink(table) for _ in range(3))
+    with start(primary, sinks={"table": first}) as run:
+        write(run, first, 0)
+    primary.copy_to(standby, NAME)
+    with start(primary, sinks={"table": restarted}) as old:
+        write(old, restarted, 1)
+        prepared = restarted.prepare(1)
+        with start(standby, activate=True, sinks={"table": activated}) as new:
+            assert (old.generation, new.generation) == (1, 2)
+            assert (began(new), table.rows) == (Slot(0, 0), [0])
+            with pytest.raises(Fenced):
+                restarted.commit(prepared)
+            with pytest.raises(Fenced):
+                write(old, restarted, 2)
+            write(new, activated, 1)
+    assert table.rows == [0, 1]
 
 
 def test_a_rewind_to_what_is_not_there_is_refused_before_anything_is_claimed() -> None:

@@ -121,7 +121,9 @@ def test_the_last_ones_are_not_set_aside_when_nothing_whole_would_be_left() -> N
     repo = filled(3)
     for number in range(3):
         damage_state(repo.store, look(repo).records.manifest(Slot(0, number)))
-    assert mend(repo).repaired == []
+    report = mend(repo)
+    assert report.repaired == []
+    assert report.left == [f"0-{n}: not set aside, no whole checkpoint would be left" for n in range(3)]
     assert len(keys(repo.store, "checkpoints/")) == 3
 
 
@@ -133,7 +135,9 @@ def test_what_somebody_needs_is_not_set_aside_and_the_report_says_so() -> None:
         save(run, 3)
     for number in range(3):
         damage_state(repo.store, look(repo).records.manifest(Slot(0, number)))
-    said = "\n".join(mend(repo).repaired)
+    report = mend(repo)
+    said = "\n".join(report.left)
+    assert report.repaired == []
     for words in ("savepoint v1", "pin: audit", "newest generation began"):
         assert words in said
     assert all(keys(repo.store, f"checkpoints/0000000000/000000000{number}.json") for number in range(3))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from builders import damage_state, data_key, dump, filled, look, make_repo, plain_manifest, save, start, state
 from holdfast import restore as module
+from holdfast.codec import CheckpointState, decode_state, encode_state
 from holdfast.draft import Draft
 from holdfast.errors import BadValue, DamagedArtifact, InvalidManifest, PlaceNotEmpty
 from holdfast.handles import Checkpoint, Repository
@@ -60,6 +62,36 @@ def test_a_checkpoint_is_laid_down_as_files_with_its_manifest(tmp_path: Path) ->
     }
     assert (restored.files, restored.bytes) == (6, sum(map(len, found.values())))
     assert names_in(tmp_path / "new") == ["place"]
+
+
+def test_the_record_of_a_loop_is_also_taken_apart(tmp_path: Path) -> None:
+    repo = make_repo()
+    record = CheckpointState(
+        stream="orders",
+        sequence=41,
+        created_ns=7,
+        event_count=42,
+        operator_states={"totals": b"one", "../out": b"two"},
+        source_offsets={"kafka": {"partition-0": "1234"}},
+        metadata={"host": "é"},
+    )
+    with start(repo) as run:
+        draft = run.begin(0)
+        draft.save_driver_state("loop", encode_state(record))
+        draft.save_driver_state("other", b"HFSTATE\nbut not one")
+        run.save_manifest(draft)
+    latest(repo).restore(tmp_path / "place")
+    found = tree(tmp_path / "place")
+    assert decode_state(found["driver/loop"]) == record
+    assert {path: data for path, data in found.items() if "/states/" in path} == {
+        "decoded/loop/states/totals": b"one",
+        "decoded/loop/states/..%2Fout": b"two",
+    }
+    told = json.loads(found["decoded/loop/record.json"])
+    assert (told["stream"], told["sequence"], told["event_count"]) == ("orders", 41, 42)
+    assert (told["source_offsets"], told["metadata"]) == ({"kafka": {"partition-0": "1234"}}, {"host": "é"})
+    assert told["states"] == {"totals": "states/totals", "../out": "states/..%2Fout"}
+    assert [path for path in found if path.startswith("decoded/other")] == []
 
 
 def test_an_empty_folder_is_as_good_as_a_new_one(tmp_path: Path) -> None:

@@ -89,6 +89,27 @@ def test_a_failed_sink_is_driven_again_until_it_commits() -> None:
     assert (bad.committed, good.committed) == ([7], [7])
 
 
+def test_a_sink_that_stays_down_is_recorded_once_and_again_only_when_something_else_happens() -> None:
+    repo, bad, good = filled(1), Table(), Table()
+    manifest, sinks = pending(bad="pending", good="pending"), {"bad": bad, "good": good}
+
+    def attempt(times: int) -> int:
+        for _ in range(times):
+            with pytest.raises(SinkFailed):
+                drive(look(repo).records, manifest, sinks)
+        return len(keys(repo.store, ".failed.json"))
+
+    bad.failing = good.failing = OSError("disk full")
+    assert attempt(3) == 1
+    bad.failing = OSError("no route")
+    assert attempt(3) == 2
+    good.failing = None
+    assert attempt(3) == 3
+    bad.failing = None
+    drive(look(repo).records, manifest, sinks)
+    assert look(repo).records.settled(Slot(0, 0)) is not None
+
+
 def test_a_pending_sink_that_nobody_brought_stops_before_any_commits() -> None:
     repo, table = filled(1), Table()
     with pytest.raises(Unsettled) as refused:
@@ -130,7 +151,8 @@ def test_a_manifest_is_never_written_again_when_its_sinks_commit() -> None:
 
 
 def plan(repo: Repository, manifest: Manifest | None, sink: Table, *, went_back: bool = False) -> Settlement:
-    return plan_settlement(look(repo).records, manifest, {"done": sink}, {"done": sink.position()}, went_back)
+    positions = {"done": sink.position()}
+    return plan_settlement(look(repo).records, manifest, {"done": sink}, positions, 1, went_back=went_back)
 
 
 def standing(sink: Table, *sequences: int) -> Table:
@@ -185,4 +207,6 @@ def test_a_sink_without_a_way_back_says_so() -> None:
     assert Plain().fence("p", 1, "t") is None
     with pytest.raises(BadValue):
         Plain().roll_back(3)
+    assert not Plain().can_jump()
     assert Table().can_roll_back()
+    assert not Table().can_jump()

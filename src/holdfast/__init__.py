@@ -11,32 +11,38 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.check import Checked
     from holdfast.checkpointer import Checkpointer
     from holdfast.codec import CheckpointState
+    from holdfast.copying import Copied
     from holdfast.decide.fingerprint import Fingerprint, fingerprint
     from holdfast.decide.retention import KeepPolicy
     from holdfast.decide.schedule import Schedule
     from holdfast.draft import Description, PartitionState
     from holdfast.errors import HoldfastError
+    from holdfast.gc import PrunePlan, Removed
     from holdfast.handles import Checkpoint, Repository, StoredPipeline
     from holdfast.handles import open_url as open  # noqa: A004 - holdfast.open, as one opens a file
     from holdfast.layout import Slot
     from holdfast.manager import CheckpointManager
-    from holdfast.manifest import ConnectorOffset, Manifest
-    from holdfast.recovery import Demands
+    from holdfast.manifest import Artifact, ConnectorOffset, Manifest, SinkStatus
+    from holdfast.recovery import Demands, Recovered
     from holdfast.repository.uploads import Limits
     from holdfast.settle import LoopSink
     from holdfast.states import Cell, Checkpointable
     from holdfast.store import RetryPolicy
 
 _WHERE = {
+    "Artifact": "manifest",
     "Cell": "states",
+    "Checked": "check",
     "Checkpoint": "handles",
     "CheckpointManager": "manager",
     "CheckpointState": "codec",
     "Checkpointable": "states",
     "Checkpointer": "checkpointer",
     "ConnectorOffset": "manifest",
+    "Copied": "copying",
     "Demands": "recovery",
     "Description": "draft",
     "Fingerprint": "decide.fingerprint",
@@ -46,9 +52,13 @@ _WHERE = {
     "LoopSink": "settle",
     "Manifest": "manifest",
     "PartitionState": "draft",
+    "PrunePlan": "gc",
+    "Recovered": "recovery",
+    "Removed": "gc",
     "Repository": "handles",
     "RetryPolicy": "store",
     "Schedule": "decide.schedule",
+    "SinkStatus": "manifest",
     "Slot": "layout",
     "StoredPipeline": "handles",
     "fingerprint": "decide.fingerprint",
@@ -56,13 +66,16 @@ _WHERE = {
 }
 
 __all__ = [
+    "Artifact",
     "Cell",
+    "Checked",
     "Checkpoint",
     "CheckpointManager",
     "CheckpointState",
     "Checkpointable",
     "Checkpointer",
     "ConnectorOffset",
+    "Copied",
     "Demands",
     "Description",
     "Fingerprint",
@@ -72,9 +85,13 @@ __all__ = [
     "LoopSink",
     "Manifest",
     "PartitionState",
+    "PrunePlan",
+    "Recovered",
+    "Removed",
     "Repository",
     "RetryPolicy",
     "Schedule",
+    "SinkStatus",
     "Slot",
     "StoredPipeline",
     "__version__",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from holdfast.decide.timeline import World, current, gaps, timeline
-from holdfast.errors import Damage, DamagedArtifact, DamagedRecord, FormatTooNew, ObjectMissing
+from holdfast.errors import Damage, DamagedArtifact, DamagedRecord, FormatTooNew, HoldfastError, ObjectMissing
 from holdfast.layout import Named, Slot
 from holdfast.manifest import Artifact, Manifest
 from holdfast.records import (
@@ -17,6 +18,7 @@ from holdfast.records import (
     Claim,
     Hint,
     Intent,
+    Joined,
     Pin,
     PipelineRecord,
     Record,
@@ -39,6 +41,7 @@ SHAPES: dict[str, type[Record]] = {
     "savepoint": Savepoint,
     "pin": Pin,
     "intent": Intent,
+    "joined": Joined,
     "request": Request,
     "answer": Answer,
     "settled": Settled,
@@ -49,7 +52,7 @@ SHAPES: dict[str, type[Record]] = {
 class Fault(NamedTuple):
     """Something that is not as it should be: where, what, which checkpoints it hits, and what kind it is.
 
-    `kind` is missing, truncated, flipped, extra, unreadable, invalid, hint or index.
+    `kind` is missing, truncated, flipped, extra, unreadable, invalid, hint, index or note.
     """
 
     severity: Severity
@@ -69,6 +72,8 @@ class Checked:
     bytes_read: int = 0
     faults: list[Fault] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """What a repair did not touch, and why."""
 
     @property
     def damaged(self) -> list[Fault]:
@@ -173,7 +178,7 @@ def _records(records: PipelineRecords, listing: _Listing) -> Iterator[Fault]:
         try:
             records.read(key, shape) if shape else records.verdict(key)
         except (DamagedRecord, FormatTooNew) as error:
-            yield Fault("damage", "unreadable", key, error.message)
+            yield Fault("damage", "unreadable", key, _why(error))
         except ObjectMissing:
             continue
     if records.keys.identity not in listing.sizes:
@@ -185,12 +190,13 @@ def _world(records: PipelineRecords, report: Checked) -> World | None:
         return records.world()
     except (DamagedRecord, FormatTooNew) as error:
         where = error.key if isinstance(error, DamagedRecord) else records.keys.generations
-        report.faults.append(Fault("damage", "unreadable", where, f"{error.message}; the timeline can't be told"))
+        report.faults.append(Fault("damage", "unreadable", where, f"{_why(error)}; the timeline can't be told"))
         return None
 
 
 def _manifests(records: PipelineRecords, world: World, report: Checked) -> dict[Slot, Manifest]:
     found: dict[Slot, Manifest] = {}
+    warnings: Counter[str] = Counter()
     for slot in sorted(world.counted()):
         try:
             manifest = records.manifest(slot)
@@ -198,15 +204,24 @@ def _manifests(records: PipelineRecords, world: World, report: Checked) -> dict[
             report.faults.append(Fault("damage", "missing", error.key, "the manifest is gone", (slot,)))
             continue
         except (Damage, FormatTooNew) as error:
-            report.faults.append(Fault("damage", "unreadable", records.keys.manifest(slot), error.message, (slot,)))
+            report.faults.append(Fault("damage", "unreadable", records.keys.manifest(slot), _why(error), (slot,)))
             continue
         found[slot] = manifest
         for finding in manifest.validate():
-            severity: Severity = "damage" if finding.severity == "error" else "note"
             what = f"{finding.where}: {finding.message}"
-            hit = (slot,) if severity == "damage" else ()
-            report.faults.append(Fault(severity, "invalid", records.keys.manifest(slot), what, hit))
+            if finding.severity == "error":
+                report.faults.append(Fault("damage", "invalid", records.keys.manifest(slot), what, (slot,)))
+            else:
+                warnings[what] += 1
+    for what, times in warnings.items():
+        # Most warnings hold for every checkpoint of a pipeline: one line each is enough.
+        report.faults.append(Fault("note", "note", records.keys.checkpoints, f"{what} ({times} of {len(found)})"))
     return found
+
+
+def _why(error: HoldfastError) -> str:
+    """The reason alone: where it lies is told beside it."""
+    return error.why if isinstance(error, DamagedRecord | DamagedArtifact) else error.message
 
 
 def _structure(records: PipelineRecords, manifests: dict[Slot, Manifest], listing: _Listing) -> Iterator[Fault]:
@@ -343,7 +358,7 @@ def _read_indexes(records: PipelineRecords, chosen: list[Artifact], listing: _Li
             _index(records, path, size)
         except (DamagedArtifact, ObjectMissing) as error:
             if f"{records.keys.prefix}{path}.index" not in listing.sizes:
-                report.faults.append(Fault("warning", "index", path, f"{error.message}; its members are not affected"))
+                report.faults.append(Fault("warning", "index", path, f"{_why(error)}; its members are not affected"))
 
 
 def _index(records: PipelineRecords, path: str, size: int) -> None:

@@ -54,6 +54,10 @@ class Checkpointer:
         publisher = Publisher(records, recovered.generation.number, recovered.manifest, limits)
         return cls(publisher, recovered, sinks or {})
 
+    def __repr__(self) -> str:
+        tip = f"at {self.tip.at}" if self.tip else "no checkpoint yet"
+        return f"<holdfast.Checkpointer of {self.records.name!r}, generation {self.generation}, {tip}>"
+
     def __enter__(self) -> Checkpointer:
         return self
 

@@ -7,13 +7,14 @@ it names, so whatever has arrived is restorable. Until it is activated, the copy
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.errors import Damage, DamagedArtifact, Diverged, FormatTooNew, MissingRecords, ObjectMissing
+from holdfast.decide.timeline import World, newest
+from holdfast.errors import BadValue, Damage, DamagedArtifact, Diverged, FormatTooNew, MissingRecords, ObjectMissing
 from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
@@ -51,8 +52,11 @@ class Copied:
 def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Progress | None = None) -> Copied:
     """Bring the target up to the source. Killed at any instant, it can be run again to the same end.
 
-    Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names.
+    Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names, and
+    Damage, when all else is done, if a manifest at the target can't be read: what it names is then not known.
     """
+    if source.repository_id == target.repository_id:
+        raise BadValue("copy", f"{source.store.url} and {target.store.url} are the same repository")
     copied = Copied(source.name)
     source.identity()
     _same(source, target, source.keys.identity)
@@ -60,10 +64,13 @@ def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Pr
     _bytes_and_manifests(source, target, known, copied, progress or (lambda _what, _done, _total: None))
     for prefix in (source.keys.savepoints, source.keys.all_settled):
         _records(source, target, prefix)
-    _decisions(source, target, copied)
-    hint = source.hint()
-    if hint is not None:
-        target.put_hint(Slot(hint.generation, hint.slot))
+    _decisions(source, target)
+    # Where the newest claim was made is no copy, or was activated meanwhile: whoever owns it hints and cleans up there.
+    if not target.newest_is_local(target.generations()):
+        world = target.world()
+        _hint(target, world)
+        copied.removed = _forget(target, world)
+        _drop_loose(source, target, known)
     return copied
 
 
@@ -199,8 +206,7 @@ def _records(source: PipelineRecords, target: PipelineRecords, prefix: str) -> N
                 continue
 
 
-def _decisions(source: PipelineRecords, target: PipelineRecords, copied: Copied) -> None:
-    """What the source has forgotten is forgotten here too; the handshake with names took place there."""
+def _decisions(source: PipelineRecords, target: PipelineRecords) -> None:
     # Decisions alone before joined ones: a listing that misses one that was joined meanwhile finds the joined one.
     for what in ("decision", "joined"):
         there = {key for key, _, _ in target.listed(target.keys.forgotten, what)}
@@ -208,18 +214,49 @@ def _decisions(source: PipelineRecords, target: PipelineRecords, copied: Copied)
             if key not in there:
                 with suppress(ObjectMissing):
                     _same(source, target, key)
-    held = {slot for generation in _held_generations(target) for slot in target.slots(generation)[0]}
-    gone = sorted(held & target.forgotten())
-    if not gone:
-        drop_joined(target)
-        return
-    named = named_objects(target, but=gone)
-    loose = {path for slot in gone for path in target.doomed_objects(slot)} - named
+
+
+def _hint(target: PipelineRecords, world: World) -> None:
+    """From what has arrived: the source may have moved on, and a hint at what is not here looks like a loss."""
+    slot = newest(world)
+    if slot is not None:
+        target.put_hint(slot)
+
+
+def _forget(target: PipelineRecords, world: World) -> list[Slot]:
+    """What the source has forgotten is forgotten here too; the handshake with names took place there."""
+    gone = sorted(world.slots & world.forgotten)
+    outcomes = target.listed(target.keys.all_settled, "settled", "failed")
     target.drop(*(target.keys.manifest(slot) for slot in gone))
-    target.drop(*(target.keys.prefix + path for path in sorted(loose)))
-    copied.removed = gone
+    target.drop(*(key for key, name, _ in outcomes if name.slot in world.forgotten))
     drop_joined(target)
+    return gone
 
 
-def _held_generations(records: PipelineRecords) -> Iterator[int]:
-    return (int(name) for name in records.store.folders(records.keys.checkpoints) if name.isdigit())
+def _drop_loose(source: PipelineRecords, target: PipelineRecords, known: Generations) -> None:
+    """Delete bytes that no manifest names: of what was forgotten, and of what a copy that was cut off had begun.
+
+    They are found anew each time, since nothing else tells what a killed copy has left. Those that a manifest of the
+    source names stay: another copier may have put them here and be about to bring that manifest.
+    """
+    # The bytes are listed first: what arrives after this is not looked at.
+    data = {
+        key: key.removeprefix(target.keys.prefix).removesuffix(".index")
+        for key, name, _ in target.listed(target.keys.data, "data")
+        if name.generation in known.bases
+    }
+    named = named_objects(target)
+    if not named.issuperset(data.values()):
+        named |= _named_at_source(source, known)
+    target.drop(*(key for key, path in data.items() if path not in named))
+
+
+def _named_at_source(source: PipelineRecords, known: Generations) -> set[str]:
+    """As far as its manifests can be read: no copier brings one that can't."""
+    named: set[str] = set()
+    for generation in known.bases:
+        held, void = source.slots(generation)
+        for slot in held - void:
+            with suppress(Damage, FormatTooNew, ObjectMissing):
+                named.update(source.manifest(slot).objects)
+    return named

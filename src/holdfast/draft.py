@@ -93,6 +93,12 @@ class Draft:
             self._driver_states = dict(parent.driver_states)
             self._files = dict(parent.files)
 
+    def __repr__(self) -> str:
+        with self._lock:
+            count = len(self._artifacts())
+        on = f" on {self._parent.at}" if self._parent else ""
+        return f"<holdfast draft of {self._records.name!r}, epoch {self.epoch}{on}, {count} artifacts>"
+
     def refuse_other_parent(self, tip: Manifest | None) -> None:
         """Raise Overtaken if a checkpoint was published since this one began from what that one changed.
 

@@ -272,8 +272,8 @@ class NothingRestorable(Damage):
     pipeline: str
     tried: Sequence[str]
     code = "HF-2004"
-    template = "pipeline {pipeline!r} has no restorable checkpoint left; tried {tried}"
-    advice = "This is never read as a fresh start. Look at `holdfast check`, or restore an abandoned one by its id."
+    template = "pipeline {pipeline!r}: none of the checkpoints that may be taken can be restored; tried {tried}"
+    advice = "Never read as a fresh start. See `holdfast check`; raise max_fallback if it is set, or name one by id."
 
 
 @dataclass(eq=False)
@@ -456,8 +456,8 @@ class SinksAhead(Refused):
     checkpoint: str
     sinks: Sequence[str]
     code = "HF-5007"
-    template = "falling back over {checkpoint} would leave its sinks ahead of the state: {sinks}"
-    advice = "Give each sink a roll_back, or accept duplicates with accept_duplicates=True."
+    template = "beginning at {checkpoint} would leave sinks elsewhere than the state: {sinks}"
+    advice = "Give each sink a roll_back (sideways: can_jump), or accept duplicates with accept_duplicates=True."
 
 
 @dataclass(eq=False)
@@ -489,7 +489,7 @@ class BadName(BadInput):
     name: str
     code = "HF-6001"
     template = "{name!r} is no name for a {what}"
-    advice = "Letters, digits, dot, dash and underscore; 1 to 200 of them; no leading dot."
+    advice = "Letters, digits, dot, dash and underscore; 1 to 200 of them; no leading dot; now and latest are reserved."
 
 
 @dataclass(eq=False)

@@ -72,6 +72,10 @@ class PrunePlan:
     interrupted: Sequence[Slot] = ()
     leftovers: Sequence[Slot] = ()
 
+    def __repr__(self) -> str:
+        kept, dropped = len(self.verdicts) - len(self.drops), len(self.drops)
+        return f"<holdfast.PrunePlan of {self.records.name!r}: keeps {kept}, drops {dropped}>"
+
     @property
     def drops(self) -> list[Slot]:
         return [v.candidate.slot for v in self.verdicts if not v.keep]

@@ -190,7 +190,7 @@ class StoredPipeline:
         published = {int(g) for g in self.records.store.folders(self.records.keys.checkpoints) if g.isdecimal()}
         located = self.records.locate()
         if located.lost is not None and (located.newest is None or located.lost > located.newest):
-            raise MissingRecords(self.records.keys.prefix, f"the hint names {located.lost}, which is gone")
+            raise MissingRecords(self.records.keys.prefix, f"the checkpoint {located.lost}, which the hint names")
         begun = located.generation
         beyond = {g for g in published if begun is None or g > begun}
         self._refuse_lost_beginning({g for g in beyond if self.records.slots(g)[0]}, begun)
@@ -208,14 +208,14 @@ class StoredPipeline:
 
     def _missing(self) -> list[str]:
         world = self.world()
-        found = [f"{what} is gone" for what in gaps(world)]
+        found = gaps(world)
         top, lost = newest(world), self.records.locate().lost
         if lost is not None and (top is None or lost > top):
-            found.append(f"the hint names {lost}, which is gone")
+            found.append(f"the checkpoint {lost}, which the hint names")
         there = {*world.slots, *world.forgotten}
         for name, savepoint in sorted(self.savepoints().items()):
             if savepoint.at not in there and self._is_gone(savepoint.at):
-                found.append(f"the savepoint {name} names {savepoint.at}, which is gone")
+                found.append(f"the checkpoint {savepoint.at}, which the savepoint {name} names")
         return found
 
     def _is_gone(self, slot: Slot) -> bool:
@@ -231,7 +231,7 @@ class StoredPipeline:
         """A generation begins before it publishes: with checkpoints above all that have begun, a base was lost."""
         for generation in sorted(published):
             if begun is None or generation > begun:
-                what = f"generation {generation} has checkpoints, and the record of where it began is gone"
+                what = f"the base of generation {generation}, which has checkpoints"
                 raise MissingRecords(self.records.keys.prefix, what)
 
     def __getitem__(self, word: str) -> Checkpoint:
@@ -274,7 +274,7 @@ class StoredPipeline:
             if not found and self.records.is_forgotten(named.at):
                 raise CheckpointMissing(str(reference), f"{named.at} was pruned before the name was given")
             if not found:
-                what = f"the savepoint {named.name} names {named.at}, which is gone"
+                what = f"the checkpoint {named.at}, which the savepoint {named.name} names"
                 raise MissingRecords(self.records.keys.prefix, what)
             return found[0]
         found = [c for c in every if len(reference.word) >= 4 and c.id.startswith(reference.word)]
@@ -351,12 +351,11 @@ class StoredPipeline:
         return repair(self.records.unread(), report) if mend else report
 
     def usage(self) -> Usage:
-        """Total, shared and exclusive bytes, per checkpoint."""
-        world = self.world()
-        manifests = [self.records.manifest(slot) for slot in sorted(world.counted())]
-        stored = {key: size for key, _, size in self.records.listed(self.records.keys.prefix, "data")}
+        """All bytes that the pipeline takes: exclusive and shared ones of each checkpoint, loose ones, and records."""
         prefix = self.records.keys.prefix
-        return usage(manifests, {key.removeprefix(prefix): size for key, size in stored.items()})
+        manifests = [self.records.manifest(slot) for slot in sorted(self.world().counted())]
+        stored = {info.key.removeprefix(prefix): info.size for info in self.records.store.list(prefix)}
+        return usage([(self.records.keys.manifest(m.at).removeprefix(prefix), m) for m in manifests], stored)
 
     def forget(self, slot: Slot) -> Removed:
         """Delete one checkpoint and say what went; refuses what anybody needs."""

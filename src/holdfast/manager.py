@@ -34,6 +34,18 @@ Taken: TypeAlias = Checkpoint | Future[Checkpoint]
 
 KEEP = KeepPolicy(last=10)
 
+_process = os.getpid()
+"""This process, kept here because every event asks for it: the system's answer costs as much as counting one."""
+
+
+def _note_fork() -> None:
+    global _process
+    _process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):  # where there is no fork there is nothing to note
+    os.register_at_fork(after_in_child=_note_fork)
+
 T = TypeVar("T")
 
 
@@ -104,7 +116,7 @@ class CheckpointManager:
         self._limits = limits
         self._streams: dict[str, Stream] = {}
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._process = _process
         self._closed = False
 
     def __enter__(self) -> CheckpointManager:
@@ -218,7 +230,8 @@ class CheckpointManager:
         up to 60 s, tries again, driving a sink that failed before anything else. After Fenced the stream is over
         until it is recovered anew.
         """
-        self._refuse_forked()
+        if self._process != _process:
+            self._refuse_forked()
         it = self._streams.get(stream)
         if it is None:
             raise _unknown(stream)
@@ -266,7 +279,7 @@ class CheckpointManager:
 
         It takes no last checkpoint: ask for one first if the events since the last are not to be handled again.
         """
-        if os.getpid() != self._process:
+        if self._process != _process:
             return
         with self._lock:
             if self._closed:
@@ -309,7 +322,7 @@ class CheckpointManager:
 
     def _refuse_forked(self) -> None:
         """Before any lock: threads that held one, or would have to answer, do not live on in a forked child."""
-        if os.getpid() != self._process:
+        if self._process != _process:
             raise ForkedProcess(self.repository.url)
 
     def _stream(self, name: str) -> Stream:

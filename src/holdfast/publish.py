@@ -6,13 +6,18 @@ reads: whatever was reported before the claim is seen by it, and whatever comes 
 
 from __future__ import annotations
 
+import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 from holdfast.decide.timeline import World, next_slot
 from holdfast.draft import Description, Draft
 from holdfast.errors import (
+    BadValue,
     Fenced,
+    ForkedProcess,
     InvalidManifest,
     MissingRecords,
     ObjectMissing,
@@ -29,6 +34,36 @@ from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.uploads import Limits, Upload
 
 __all__ = ["Publisher"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Threads(ThreadPoolExecutor):
+    """The threads that send bytes. A forked child has none of them, and is refused: it would wait for ever."""
+
+    def __init__(self, count: int, url: str) -> None:
+        super().__init__(count, thread_name_prefix="holdfast-upload")
+        self._url = url
+        self._process = os.getpid()
+        self._ended = False
+
+    def require(self) -> None:
+        """Raise ForkedProcess in a forked child, and BadValue after `end`. Ask before taking any lock."""
+        if os.getpid() != self._process:
+            raise ForkedProcess(self._url)
+        if self._ended:
+            raise BadValue("checkpointer", "it was closed")
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        self.require()
+        return super().submit(fn, *args, **kwargs)
+
+    def end(self) -> None:
+        """Finish what was submitted and take no more; in a forked child there is nothing to end."""
+        if os.getpid() == self._process:
+            self._ended = True
+            self.shutdown(wait=True)
 
 
 class Publisher:
@@ -52,7 +87,7 @@ class Publisher:
         self._unknown: tuple[Manifest, bytes] | None = None
         self._unsettled = self._if_unsettled(tip)
         self._fenced: str | None = None
-        self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="holdfast-upload")
+        self._threads = _Threads(self.limits.concurrency, records.store.url)
         self._lock = threading.RLock()
 
     @property
@@ -62,11 +97,12 @@ class Publisher:
 
     def begin(self, epoch: int, *, carry: bool = False) -> Draft:
         """Start a checkpoint. Call it before the state is captured: requests that wait now are answered with it."""
+        self._threads.require()
         with self._lock:
             self._refuse_stale()
             self.settle_unknown()
             requests = waiting_requests(self.records)
-            upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._pool)
+            upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._threads)
             return Draft(self.records, upload, epoch, self._tip, requests, carry=carry)
 
     def publish(self, draft: Draft, about: Description) -> Manifest:
@@ -77,6 +113,7 @@ class Publisher:
         next call settles it first. Raises Unsettled while sinks of the checkpoint before are not all committed, and
         Overtaken if another publisher of this generation got further.
         """
+        self._threads.require()
         with self._lock:
             self._refuse_stale()
             self.settle_unknown()
@@ -99,6 +136,7 @@ class Publisher:
 
     def settle_unknown(self) -> None:
         """Settle a create whose reply was lost: the same bytes once more, and what is at the key decides."""
+        self._threads.require()
         with self._lock:
             if self._unknown is None:
                 return
@@ -120,7 +158,7 @@ class Publisher:
         return self._unsettled
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._threads.end()
 
     def _create(self, manifest: Manifest, data: bytes) -> bool:
         """Create the manifest and look; False if the slot is lost. What stays unknown is settled by the next call."""

@@ -98,15 +98,18 @@ def recover(
     proven = _Proven()
     choose(records, demands, sinks, proven)
     positions: dict[str, Any] = {}
-    choice, settlement = Choice(None), Settlement()
+    choice, settlement, claimed = Choice(None), Settlement(), -1
 
     def fence(generation: int, token: str) -> None:
+        nonlocal claimed
+        claimed = generation
         positions.update({name: sink.fence(pipeline_id, generation, token) for name, sink in sinks.items()})
 
     def begin() -> Begin:
         nonlocal choice, settlement
         choice = choose(records, demands, sinks, proven)
-        settlement = plan_settlement(records, choice.manifest, sinks, positions, _went_back(records, choice))
+        went_back = _went_back(records, choice)
+        settlement = plan_settlement(records, choice.manifest, sinks, positions, claimed, went_back=went_back)
         if settlement.stuck and not demands.accept_duplicates:
             raise SinksAhead(str(choice.manifest.at) if choice.manifest else "nothing", settlement.stuck)
         manifest = choice.manifest

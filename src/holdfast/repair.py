@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.acknowledge import acknowledge_losses, set_joined_aside
 from holdfast.check import Checked, Fault, verify_integrity
 from holdfast.decide.timeline import newest, timeline
 from holdfast.errors import Damage, ObjectMissing
@@ -17,14 +18,26 @@ __all__ = ["repair"]
 
 def repair(records: PipelineRecords, report: Checked) -> Checked:
     """Mend what a check found and note it in the report: hint and pack indexes are rebuilt, and checkpoints that can't
-    be restored are set aside, as long as a whole one is left and nobody names them."""
+    be restored are set aside, as long as a whole one is left and nobody names them; those go into `left`."""
+    report.repaired += set_joined_aside(records)
     for fault in report.faults:
         if fault.kind == "index":
             _rebuild_index(records, fault, report)
+    gone = _acknowledge(records, report)
     aside = [slot for slot in sorted(report.hit) if _set_aside(records, slot, report)]
-    if aside or any(fault.kind == "hint" for fault in report.faults):
+    if aside or gone or any(fault.kind == "hint" for fault in report.faults):
         _rebuild_hint(records, report)
     return report
+
+
+def _acknowledge(records: PipelineRecords, report: Checked) -> list[Slot]:
+    try:
+        gone = acknowledge_losses(records)
+    except Damage:
+        # A base or a claim can't be read: what counts is not known, and nothing more is decided.
+        return []
+    report.repaired += [f"{slot}: its manifest is gone, and the slot is forgotten now" for slot in gone]
+    return gone
 
 
 def _rebuild_hint(records: PipelineRecords, report: Checked) -> None:
@@ -57,7 +70,10 @@ def _set_aside(records: PipelineRecords, slot: Slot, report: Checked) -> bool:
     """Forget a checkpoint that can't be restored, with the same handshake as a prune; its manifest moves to aside/."""
     world = records.world()
     whole = [s for s in timeline(world) if s not in report.hit]
-    if slot not in world.slots or slot in world.forgotten or not whole:
+    if slot not in world.slots or slot in world.forgotten:
+        return False
+    if not whole:
+        report.left.append(f"{slot}: not set aside, no whole checkpoint would be left")
         return False
     token, attempt = new_token(), records.attempts(slot).get(slot, 0)
     intent = records.keys.intent(slot, token)
@@ -69,7 +85,7 @@ def _set_aside(records: PipelineRecords, slot: Slot, report: Checked) -> bool:
     held = needs(records).get(slot)
     if held:
         records.drop(intent)
-        report.repaired.append(f"{slot}: not set aside, {', '.join(held)}")
+        report.left.append(f"{slot}: not set aside, {', '.join(held)}")
         return False
     # No bytes are listed: healthy checkpoints may share them, and the sweep removes what nothing names.
     decision = Decision(token=token, generation=slot.generation, slot=slot.number, objects=[], why="damaged")

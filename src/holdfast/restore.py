@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from holdfast.errors import InvalidManifest, PlaceNotEmpty
+import msgspec
+
+from holdfast.codec import decode_state
+from holdfast.errors import DamagedState, FormatTooNew, InvalidManifest, PlaceNotEmpty
 from holdfast.ids import new_token
 from holdfast.manifest import Artifact, Manifest, encode_manifest
 from holdfast.repository.artifacts import load_artifacts, stream_artifact
@@ -26,6 +29,8 @@ THREADS = 4
 
 
 class Restored(NamedTuple):
+    """Where a checkpoint was laid down, and its artifacts there; what is derived from them is not counted."""
+
     destination: Path
     files: int
     bytes: int
@@ -36,9 +41,11 @@ def restore_to_files(
 ) -> Restored:
     """Write every artifact of a checkpoint below a new or empty folder.
 
-    `driver/NAME`, `operators/NAME/PARTITION/0000-snapshot` and the deltas after it, `files/…`, and `manifest.json`. It
-    is written beside the destination and moved there at the end, so a folder with this name is a whole one. Raises
-    DamagedArtifact before that if a byte is not what was saved.
+    `driver/NAME`, `operators/NAME/PARTITION/0000-snapshot` and the deltas after it, `files/…`, and `manifest.json`. A
+    driver state that is the record of a plain loop is also taken apart: `decoded/NAME/record.json` has its position,
+    offsets and metadata, `decoded/NAME/states/` the bytes of each state. All is written beside the destination and
+    moved there at the end, so a folder with this name is a whole one. Raises DamagedArtifact before that if a byte is
+    not what was saved.
     """
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -49,6 +56,7 @@ def restore_to_files(
     partial = destination.with_name(f".{destination.name}.{new_token()}.partial")
     try:
         restored = _lay(records, manifest, partial, progress or (lambda _what, _done, _total: None))
+        _take_apart(manifest, partial)
         (partial / "manifest.json").write_bytes(encode_manifest(manifest))
         _sync_tree(partial)
         # Moving onto an empty folder is atomic; onto a full one it fails, whoever filled it meanwhile.
@@ -95,6 +103,30 @@ def _stream(records: PipelineRecords, artifact: Artifact, paths: list[Path]) -> 
         os.fsync(file.fileno())
     for path in paths[1:]:
         shutil.copyfile(paths[0], path)
+
+
+def _take_apart(manifest: Manifest, root: Path) -> None:
+    """Lay the parts of each loop's record down beside it; any other driver state is only its owner's to read."""
+    for name in manifest.driver_states:
+        try:
+            state = decode_state((root / "driver" / _segment(name)).read_bytes())
+        except (DamagedState, FormatTooNew):
+            continue
+        place = root / "decoded" / _segment(name)
+        (place / "states").mkdir(parents=True)
+        for state_name, data in state.operator_states.items():
+            (place / "states" / _segment(state_name)).write_bytes(data)
+        record = {
+            "stream": state.stream,
+            "sequence": state.sequence,
+            "event_count": state.event_count,
+            "created_ns": state.created_ns,
+            "watermark_ns": state.watermark_ns,
+            "source_offsets": state.source_offsets,
+            "metadata": state.metadata,
+            "states": {state_name: f"states/{_segment(state_name)}" for state_name in sorted(state.operator_states)},
+        }
+        (place / "record.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
 
 
 def _paths(manifest: Manifest) -> Iterator[tuple[Path, Artifact]]:

@@ -186,8 +186,9 @@ def test_restore_lays_verified_files_into_a_new_folder(orders: Repository, tmp_p
     place = tmp_path / "restored"
     answer = invoke("restore", "orders@epoch:4", str(place), "--json")
     assert answer.code == 0
-    files = [path for path in place.rglob("*") if path.is_file()]
+    files = [path for path in place.rglob("*") if path.is_file() and place / "decoded" not in path.parents]
     assert len(files) == answer.document["files"] + 1
+    assert (place / "decoded" / "loop" / "states" / "counts").is_file()
     assert (place / "operators/totals/0/0000-snapshot").read_bytes() == bytes([4, 0]) * 30_000
     assert (place / "files/logs/one.txt").read_bytes() == b"line\n" * 4
     again = invoke("restore", "orders@epoch:4", str(place), "--json")

@@ -93,7 +93,7 @@ def test_list_shows_what_is_left_and_what_is_missing_when_a_beginning_is_lost(or
     answer = invoke("list", "orders")
     assert answer.code == 3
     assert "(1-0)" in answer.out
-    assert "problem: the base of generation 1" in answer.out
+    assert "problem: missing: the base of generation 1" in answer.out
     assert "base of generation 1" in invoke("list", "orders", "--json").document["missing"][0]
     (row,) = invoke("list", "--json").document["pipelines"]
     assert "base of generation 1" in row["problem"]
@@ -105,7 +105,7 @@ def test_a_lost_newest_checkpoint_ends_list_show_and_restore_with_damage(orders:
     for words in (("list",), ("list", "orders"), ("show", "orders"), ("restore", "orders", str(tmp_path / "to"))):
         answer = invoke(*words)
         assert answer.code == 3
-        assert "1-1, which is gone" in answer.out + answer.err
+        assert "1-1, which the hint names" in answer.out + answer.err
     assert not (tmp_path / "to").exists()
 
 
@@ -206,7 +206,7 @@ def test_du_adds_up(orders: Repository) -> None:
     assert len(used["checkpoints"]) == 6
     assert all(each["total"] == each["shared"] + each["exclusive"] for each in used["checkpoints"])
     exclusive = sum(each["exclusive"] for each in used["checkpoints"])
-    assert used["total"] == used["shared"] + exclusive + used["loose"]
+    assert used["total"] == used["shared"] + exclusive + used["loose"] + used["records"]
     assert invoke("du").out.splitlines()[1].split()[:2] == ["orders", "6"]
     assert "orders@slot:1-1" in invoke("du", "orders").out
 

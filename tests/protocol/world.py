@@ -47,18 +47,21 @@ LIMITS = Limits(inline=0, concurrency=1)
 
 
 class SinkHandle(LoopSink):
-    """One process's hold on the sink; what it may commit depends on the generation it fenced with."""
+    """One process's hold on the sink; what it may commit depends on the generation and token it fenced with."""
 
     def __init__(self, sink: OneSinkState) -> None:
         self.sink = sink
         self.generation = -1
+        self.token = ""
         self.staged = 0
 
     def fence(self, pipeline_id: str, generation: int, token: str) -> Any:
         with self.sink.lock:
-            if generation < self.sink.generation:
-                raise Fenced(PIPELINE, generation, "the sink has a higher one")
+            held = self.sink.generation
+            if generation < held or (generation == held and token != self.sink.token):
+                raise Fenced(PIPELINE, generation, f"the sink is held by generation {held}")
             self.sink.generation = self.generation = generation
+            self.sink.token = self.token = token
             return len(self.sink.rows) or None
 
     def prepare(self, sequence: int) -> Any:
@@ -66,23 +69,26 @@ class SinkHandle(LoopSink):
 
     def commit(self, token: Any) -> Any:
         with self.sink.lock:
-            if self.generation != self.sink.generation:
-                raise Fenced(PIPELINE, self.generation, "the sink has a higher one")
+            self._refuse_stale()
             if token not in self.sink.rows:
                 self.sink.append(token, self.generation)
             return self.sink.rows.index(token) + 1
 
     def roll_back(self, position: Any) -> None:
         with self.sink.lock:
-            if self.generation != self.sink.generation:
-                raise Fenced(PIPELINE, self.generation, "the sink has a higher one")
+            self._refuse_stale()
             del self.sink.rows[position or 0 :]
+
+    def _refuse_stale(self) -> None:
+        if (self.generation, self.token) != (self.sink.generation, self.sink.token):
+            raise Fenced(PIPELINE, self.generation, f"the sink is held by generation {self.sink.generation}")
 
 
 @dataclass
 class OneSinkState:
     rows: list[str] = field(default_factory=list)
     generation: int = -1
+    token: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     stale: list[str] = field(default_factory=list)
 
@@ -168,13 +174,14 @@ def history(checkpoints: int = 5) -> tuple[MemoryStore, Ghost, Callable[[Store, 
         for epoch in range(checkpoints):
             save(checkpointer, epoch, "old", ghost)
         tip = checkpointer.tip
+    token = ghost.sink.token
     ghost.decided = dict(zip(ghost.sink.rows, (manifest.at for manifest in ghost.acked), strict=True))
 
     def resume(view: Store, seen: Ghost) -> Checkpointer:
         # A driver that has been running: it holds its last checkpoint in memory.
         publisher = Publisher(records_of(view), 0, tip, LIMITS)
         handle = SinkHandle(seen.sink)
-        handle.generation = 0
+        handle.generation, handle.token = 0, token
         return Checkpointer(publisher, None, {"out": handle})  # type: ignore[arg-type]
 
     return store, ghost, resume
@@ -182,7 +189,7 @@ def history(checkpoints: int = 5) -> tuple[MemoryStore, Ghost, Callable[[Store, 
 
 def fresh_ghost(ghost: Ghost) -> Ghost:
     rows = list(ghost.sink.rows)
-    sink = OneSinkState(rows, ghost.sink.generation)
+    sink = OneSinkState(rows, ghost.sink.generation, ghost.sink.token)
     return Ghost(acked=list(ghost.acked), decided=dict(ghost.decided), sink=sink)
 
 
@@ -389,6 +396,8 @@ def _copy_violations(target: MemoryStore) -> Iterator[str]:
         for slot in timeline(records.world()):
             if lost := _lacks(records, slot):
                 yield f"G1: {slot} counts in the copy but {lost}"
+        if lost_hint := records.locate().lost:
+            yield f"G2: the hint of the copy names {lost_hint}, which it does not hold"
 
 
 def _lacks(records: PipelineRecords, slot: Slot) -> str | None:

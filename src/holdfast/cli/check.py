@@ -105,6 +105,8 @@ def _show(session: Session, report: Checked) -> None:
         output.table([*columns, Column("checkpoints", wraps=True)], rows)
     for repaired in report.repaired:
         output.line(Styled(f"repaired  {repaired}", "green"))
+    for left in report.left:
+        output.line(Styled(f"left      {left}", "yellow"))
     read = f", {size(report.bytes_read)} read" if report.bytes_read else ""
     looked = f"{amount(report.checkpoints, 'checkpoint')}, {amount(report.objects, 'object')}{read}"
     if report.damaged:

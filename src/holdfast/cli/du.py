@@ -28,8 +28,9 @@ __all__ = ["command"]
 def command(session: Session, pipelines: tuple[str, ...]) -> None:
     """Show what each checkpoint takes: the bytes that it holds alone, and those that it shares with others.
 
-    Exclusive bytes are what deleting that checkpoint would free. Loose bytes are those that no checkpoint names: an
-    upload under way, or what a crash left; `holdfast prune` sweeps them. Without PIPELINE: the totals of all.
+    Exclusive bytes are what deleting that checkpoint would free, its manifest and the state in it included. Loose
+    bytes are data that no checkpoint names: an upload under way, or what a crash left; `holdfast prune` sweeps them.
+    Records are claims, names and the like. The total counts every object once. Without PIPELINE: the totals of all.
     """
     from holdfast.report import describe_usage
 
@@ -62,15 +63,14 @@ def _show_checkpoints(session: Session, name: str, usage: Usage) -> None:
         for each in usage.checkpoints
     ]
     session.output.table(columns, rows)
-    session.output.line(
-        Styled(f"{name}: {size(usage.total)} stored, {size(usage.shared)} shared, {size(usage.loose)} loose", "bold")
-    )
+    parts = f"{size(usage.shared)} shared, {size(usage.loose)} loose, {size(usage.records)} records"
+    session.output.line(Styled(f"{name}: {size(usage.total)} stored, {parts}", "bold"))
 
 
 def _show_totals(session: Session, used: list[tuple[str, Usage]]) -> None:
-    columns = [Column("pipeline"), *_right("checkpoints", "total", "shared", "loose")]
+    columns = [Column("pipeline"), *_right("checkpoints", "total", "shared", "loose", "records")]
     rows: list[list[Cell]] = [
-        [name, f"{len(usage.checkpoints):,}", size(usage.total), size(usage.shared), size(usage.loose)]
+        [name, f"{len(usage.checkpoints):,}", *map(size, (usage.total, usage.shared, usage.loose, usage.records))]
         for name, usage in used
     ]
     session.output.table(columns, rows)

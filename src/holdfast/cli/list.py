@@ -104,7 +104,7 @@ def _show_checkpoints(session: Session, pipeline: str, rows: list[CheckpointRow]
     elif not missing:
         session.output.remark(f"Pipeline {pipeline} has no checkpoints yet.")
     for what in missing:
-        session.output.line(Styled(f"problem: {what}", "bold red"))
+        session.output.line(Styled(f"problem: missing: {what}", "bold red"))
 
 
 def _show_table(session: Session, rows: list[CheckpointRow]) -> None:

@@ -25,7 +25,9 @@ def command(session: Session, reference: str, destination: Path) -> None:
     """Write a checkpoint as files into DEST, a new or empty local folder.
 
     It holds driver/NAME, operators/NAME/PARTITION/ with the snapshot and the deltas after it, files/ and
-    manifest.json. Every byte is verified, and the folder appears whole or not at all. Nothing else is changed.
+    manifest.json. What a Python loop saved is there as its record, driver/loop, and taken apart: decoded/loop/states/
+    has each registered state, decoded/loop/record.json the position, the offsets and the metadata. Every byte is
+    verified, and the folder appears whole or not at all. Nothing else is changed.
     """
     checkpoint = session.repository().find(reference)
     with session.output.progress("restore") as progress:

@@ -11,10 +11,12 @@ from holdfast.manifest import Manifest
 
 __all__ = ["CheckpointUsage", "Usage", "usage"]
 
+DATA = "data/"
+
 
 @dataclass(frozen=True)
 class CheckpointUsage:
-    """Bytes of the objects that one checkpoint names: those that would go with it, and those that others name too."""
+    """Bytes of one checkpoint: those that would go with it, its manifest too, and those that others name as well."""
 
     slot: Slot
     exclusive: int
@@ -27,28 +29,36 @@ class CheckpointUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """`total` counts every stored object once; `loose` are those that no checkpoint names."""
+    """`total` counts every stored object once: exclusive ones of each checkpoint, `shared`, `loose`, and `records`.
+
+    `loose` is data that no checkpoint names; `records` are claims, names, decisions and the like.
+    """
 
     checkpoints: tuple[CheckpointUsage, ...]
     total: int
     shared: int
     loose: int
+    records: int
 
 
-def usage(manifests: Sequence[Manifest], stored: Mapping[str, int]) -> Usage:
-    """Weigh what manifests name against what is stored (path to size)."""
-    users = Counter(path for manifest in manifests for path in manifest.objects)
+def usage(manifests: Sequence[tuple[str, Manifest]], stored: Mapping[str, int]) -> Usage:
+    """Weigh what manifests, each given with its path, name against all that is stored (path to size)."""
+    users = Counter(path for _, manifest in manifests for path in manifest.objects)
     each = tuple(
         CheckpointUsage(
             manifest.at,
-            sum(size for path, size in manifest.objects.items() if users[path] == 1),
+            stored.get(own, 0) + sum(size for path, size in manifest.objects.items() if users[path] == 1),
             sum(size for path, size in manifest.objects.items() if users[path] > 1),
         )
-        for manifest in manifests
+        for own, manifest in manifests
     )
+    named = {*users, *(own for own, _ in manifests)}
+    unnamed = {path: size for path, size in stored.items() if path not in named}
+    loose = {path for path in unnamed if path.startswith(DATA) and path.removesuffix(".index") not in named}
     return Usage(
         checkpoints=each,
         total=sum(stored.values()),
         shared=sum(size for path, size in stored.items() if users[path] > 1),
-        loose=sum(size for path, size in stored.items() if users[path] == 0),
+        loose=sum(unnamed[path] for path in loose),
+        records=sum(size for path, size in unnamed.items() if path not in loose),
     )

@@ -175,7 +175,7 @@ def _pipeline_row(pipeline: StoredPipeline) -> PipelineRow:
             bytes=stored,
             savepoints=sorted(pipeline.savepoints()),
             is_copy=pipeline.is_copy(),
-            problem="; ".join(missing) or None,
+            problem=f"missing: {'; '.join(missing)}" if missing else None,
         )
     except (Damage, FormatTooNew, ObjectMissing) as error:
         return PipelineRow(name=pipeline.name, bytes=stored, problem=error.message)

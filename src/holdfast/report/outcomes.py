@@ -51,4 +51,5 @@ def describe_usage(pipeline: str, usage: Usage) -> dict[str, Any]:
         "total": usage.total,
         "shared": usage.shared,
         "loose": usage.loose,
+        "records": usage.records,
     }

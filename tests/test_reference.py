@@ -1,0 +1,57 @@
+"""The reference pages say what the code has."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+WORDS = {
+    word
+    for code in re.findall(r"`([^`\n]+)`", (REFERENCE / "api.md").read_text(encoding="utf-8"))
+    for word in re.findall(r"^\w+", code)
+}
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_errors_is_what_the_errors_say() -> None:
+    text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+    assert script("errors_reference").page(text) == text, "run scripts/errors_reference.py"
+
+
+def test_every_public_name_stands_in_the_reference() -> None:
+    assert set(holdfast.__all__) <= WORDS
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        holdfast.Repository,
+        holdfast.StoredPipeline,
+        holdfast.Checkpoint,
+        holdfast.Checkpointer,
+        holdfast.CheckpointManager,
+    ],
+)
+def test_every_public_call_of_the_main_classes_stands_in_the_reference(kind: type) -> None:
+    assert {name for name in vars(kind) if not name.startswith("_")} <= WORDS
+
+
+def test_every_name_is_loaded_from_where_it_lives() -> None:
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
