@@ -182,12 +182,12 @@ def test_a_lost_beginning_is_never_read_as_none_yet_or_as_the_generation_before(
     lost = [look(repo).records.keys.base(generation)]
     repo.store.delete(lost if with_hint else [*lost, look(repo).records.keys.latest])
     for find in (lambda: look(repo).latest(), lambda: look(repo).checkpoints(), lambda: repo.find(f"{NAME}@epoch:0")):
-        with pytest.raises(MissingRecords):
+        with pytest.raises(MissingRecords, match=f"the base of generation {generation}"):
             find()
     newest = Slot(1, 0) if generation else Slot(0, 2)
     assert look(repo)[f"slot:{newest}"].epoch == (3 if generation else 2)
     assert newest in [c.slot for c in look(repo).checkpoints(with_abandoned=True)]
-    assert f"the base of generation {generation}, which has checkpoints" in look(repo).missing()
+    assert look(repo).missing() == [f"the base of generation {generation}, which has checkpoints"]
 
 
 def test_a_savepoint_tells_that_its_checkpoint_was_there() -> None:

@@ -200,7 +200,7 @@ class OutcomeUnknown(StoreError):
 class ForkedProcess(StoreError):
     url: str
     code = "HF-1006"
-    template = "{url}: the store was used before this process was forked, and would hang in it"
+    template = "{url}: it was in use when this process was forked, and would hang here"
     advice = "Start workers with the 'spawn' or 'forkserver' method, or open the repository only in the child."
 
 

@@ -189,11 +189,11 @@ class StoredPipeline:
         # Folders are listed before the bases: a generation begins before it publishes, so its base is seen then.
         published = {int(g) for g in self.records.store.folders(self.records.keys.checkpoints) if g.isdecimal()}
         located = self.records.locate()
-        if located.lost is not None and (located.newest is None or located.lost > located.newest):
-            raise MissingRecords(self.records.keys.prefix, f"the checkpoint {located.lost}, which the hint names")
         begun = located.generation
         beyond = {g for g in published if begun is None or g > begun}
         self._refuse_lost_beginning({g for g in beyond if self.records.slots(g)[0]}, begun)
+        if located.lost is not None and (located.newest is None or located.lost > located.newest):
+            raise MissingRecords(self.records.keys.prefix, f"the checkpoint {located.lost}, which the hint names")
         if located.newest is not None:
             return Checkpoint(self, located.newest)
         if missing := self.missing():
@@ -210,7 +210,7 @@ class StoredPipeline:
         world = self.world()
         found = gaps(world)
         top, lost = newest(world), self.records.locate().lost
-        if lost is not None and (top is None or lost > top):
+        if lost is not None and lost not in world.slots and (top is None or lost > top):
             found.append(f"the checkpoint {lost}, which the hint names")
         there = {*world.slots, *world.forgotten}
         for name, savepoint in sorted(self.savepoints().items()):

@@ -93,6 +93,7 @@ def test_list_shows_what_is_left_and_what_is_missing_when_a_beginning_is_lost(or
     answer = invoke("list", "orders")
     assert answer.code == 3
     assert "(1-0)" in answer.out
+    assert "as far as it can be told" in answer.out
     assert "problem: missing: the base of generation 1" in answer.out
     assert "base of generation 1" in invoke("list", "orders", "--json").document["missing"][0]
     (row,) = invoke("list", "--json").document["pipelines"]

@@ -101,6 +101,9 @@ def _show_pipelines(session: Session, rows: list[PipelineRow]) -> None:
 def _show_checkpoints(session: Session, pipeline: str, rows: list[CheckpointRow], missing: list[str]) -> None:
     if rows:
         _show_table(session, rows)
+        if any(not row.on_timeline for row in rows):
+            why = "off the timeline, as far as it can be told" if missing else "abandoned: they are off the timeline"
+            session.output.remark(f"Slots in brackets are {why}.")
     elif not missing:
         session.output.remark(f"Pipeline {pipeline} has no checkpoints yet.")
     for what in missing:
@@ -141,8 +144,6 @@ def _show_table(session: Session, rows: list[CheckpointRow]) -> None:
             ]
         )
     session.output.table(columns, table)
-    if any(not row.on_timeline for row in rows):
-        session.output.remark("Slots in brackets are abandoned: they are off the timeline.")
 
 
 def _sinks(row: CheckpointRow) -> Cell:

@@ -161,7 +161,12 @@ class Upload:
             finally:
                 self._slots.release()
 
-        self._running.append(self._pool.submit(run))
+        try:
+            self._running.append(self._pool.submit(run))
+        except BaseException:
+            # Nothing runs that would give the place back.
+            self._slots.release()
+            raise
 
 
 def _slices(data: Buffer) -> Iterator[Buffer]:
