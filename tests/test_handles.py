@@ -200,6 +200,16 @@ def test_a_savepoint_tells_that_its_checkpoint_was_there() -> None:
     assert look(repo).missing() == ["the checkpoint 0-2, which the savepoint v1 names"]
 
 
+def test_what_was_read_before_it_was_lost_is_missing_all_the_same() -> None:
+    repo = filled(3)
+    look(repo)["epoch:2"].savepoint("v1")
+    look(repo).records.put_hint(Slot(0, 1))
+    held = look(repo)
+    assert held["v1"].manifest.epoch == 2
+    repo.store.delete([manifest_key(Slot(0, 2))])
+    assert held.missing() == ["the checkpoint 0-2, which the savepoint v1 names"]
+
+
 def test_with_every_manifest_lost_there_is_no_latest_to_be_none() -> None:
     repo = filled(2)
     look(repo)["epoch:0"].savepoint("v1")

@@ -19,7 +19,7 @@ from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, Manifest
-from holdfast.records import Claim, unseal
+from holdfast.records import Claim, Savepoint, unseal
 from holdfast.repository.artifacts import stream_artifact
 from holdfast.repository.pipeline import Generations, PipelineRecords
 
@@ -62,8 +62,8 @@ def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Pr
     _same(source, target, source.keys.identity)
     known = _generations(source, target)
     _bytes_and_manifests(source, target, known, copied, progress or (lambda _what, _done, _total: None))
-    for prefix in (source.keys.savepoints, source.keys.all_settled):
-        _records(source, target, prefix)
+    _savepoints(source, target)
+    _records(source, target, source.keys.all_settled)
     _decisions(source, target)
     # Where the newest claim was made is no copy, or was activated meanwhile: whoever owns it hints and cleans up there.
     if not target.newest_is_local(target.generations()):
@@ -204,6 +204,18 @@ def _records(source: PipelineRecords, target: PipelineRecords, prefix: str) -> N
                 _same(source, target, info.key)
             except ObjectMissing:
                 continue
+
+
+def _savepoints(source: PipelineRecords, target: PipelineRecords) -> None:
+    """Names, but for those of checkpoints that were published after we looked: they come with the next copy."""
+    there = {info.key for info in target.store.list(target.keys.prefix)}
+    for key, _, _ in source.listed(source.keys.savepoints, "savepoint"):
+        if key in there:
+            continue
+        with suppress(ObjectMissing):
+            word = source.read(key, Savepoint)
+            if word.void or word.removed or target.keys.manifest(word.at) in there:
+                _same(source, target, key)
 
 
 def _decisions(source: PipelineRecords, target: PipelineRecords) -> None:

@@ -220,7 +220,7 @@ class StoredPipeline:
 
     def _is_gone(self, slot: Slot) -> bool:
         try:
-            self.records.manifest(slot)
+            self.records.unread().manifest(slot)
         except ObjectMissing:
             return not self.records.is_forgotten(slot)
         except (Damage, FormatTooNew):

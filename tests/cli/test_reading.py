@@ -242,6 +242,14 @@ def test_check_with_repair_mends_a_lost_hint(orders: Repository) -> None:
     assert invoke("check", "orders", "--json").document["pipelines"][0]["faults"] == []
 
 
+def test_check_with_repair_does_not_call_it_a_repair_when_something_is_left_as_it_was(orders: Repository) -> None:
+    manifest_file(orders, Slot(0, 2)).write_bytes(b"x" * 4000)
+    answer = invoke("check", "orders", "--repair")
+    assert answer.code == 3
+    assert "left      0-2: not set aside, pin: audit" in answer.out
+    assert "repaired" not in answer.out
+
+
 @pytest.mark.parametrize("word", ["/data/checkpoints", "s3://bucket/dir", "./here"])
 def test_check_of_a_directory_is_refused_with_a_clear_message(orders: Repository, word: str) -> None:
     answer = invoke("check", word)

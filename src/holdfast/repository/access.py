@@ -57,10 +57,23 @@ class RecordAccess:
         kept = self._kept.get(key)
         if isinstance(kept, shape):
             return kept
-        record = unseal(key, self.store.get(key), shape)
+        record = self.fetched(key, lambda data: unseal(key, data, shape))
         with self._lock:
             self._kept[key] = record
         return record
+
+    def fetched(self, key: str, parse: Callable[[bytes], Result], length: int | None = None) -> Result:
+        """Fetch an object, or its beginning, and parse it; what does not verify is fetched once more.
+
+        A bit can turn over on the way as well as in the store, and only the second is damage.
+        """
+        try:
+            return parse(self._bytes(key, length))
+        except DamagedRecord:
+            return parse(self._bytes(key, length))
+
+    def _bytes(self, key: str, length: int | None) -> bytes:
+        return self.store.get(key) if length is None else self.store.get_ranges(key, [(0, length)])[0]
 
     def create(self, key: str, record: Record) -> bool:
         """Create a record; True if the key now holds it, False if it holds another. An unknown outcome raises."""

@@ -132,6 +132,14 @@ def _spans(members: list[Artifact]) -> Iterator[list[Artifact]]:
 
 
 def _load_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifact]) -> list[Loaded]:
+    loaded = _fetch_span(store, keys, path, members)
+    if any(isinstance(data, DamagedArtifact) for _, data in loaded):
+        # A bit can turn over on the way as well as in the store, and only the second is damage.
+        return _fetch_span(store, keys, path, members)
+    return loaded
+
+
+def _fetch_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifact]) -> list[Loaded]:
     try:
         found = store.get_ranges(keys.prefix + path, [(a.offset or 0, a.size_bytes) for a in members])
     except ObjectMissing:
@@ -140,10 +148,13 @@ def _load_span(store: Store, keys: PipelineKeys, path: str, members: list[Artifa
 
 
 def _damage(store: Store, keys: PipelineKeys, artifact: Artifact) -> DamagedArtifact | None:
-    try:
-        deque(stream_artifact(store, keys, artifact), maxlen=0)
-    except DamagedArtifact as damage:
-        return damage
+    for again in (False, True):
+        try:
+            deque(stream_artifact(store, keys, artifact), maxlen=0)
+            return None
+        except DamagedArtifact as damage:
+            if again:
+                return damage
     return None
 
 

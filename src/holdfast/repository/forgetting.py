@@ -60,8 +60,11 @@ class ForgettingRecords(RecordAccess):
         kept = self._kept.get(key)
         if isinstance(kept, Decision | Kept):
             return kept
-        data = self.store.get(key)
-        record = unseal(key, data, Kept) if is_a(Kept, data) else unseal(key, data, Decision)
+
+        def parse(data: bytes) -> Decision | Kept:
+            return unseal(key, data, Kept) if is_a(Kept, data) else unseal(key, data, Decision)
+
+        record = self.fetched(key, parse)
         with self._lock:
             self._kept[key] = record
         return record

@@ -126,15 +126,17 @@ class PipelineRecords(ForgettingRecords):
         if kept is not None:
             return kept
         key = self.keys.manifest(slot)
-        data = self.store.get(key)
-        if is_a(VoidSlot, data):
-            unseal(key, data, VoidSlot)
-            raise ObjectMissing(self.store.url, key)
-        manifest = decode_manifest(key, data)
+        manifest = self.fetched(key, lambda data: self._parsed(key, data))
         if manifest.at != slot:
             raise DamagedRecord(key, f"it holds the manifest of {manifest.at}")
         self.keep(manifest)
         return manifest
+
+    def _parsed(self, key: str, data: bytes) -> Manifest:
+        if is_a(VoidSlot, data):
+            unseal(key, data, VoidSlot)
+            raise ObjectMissing(self.store.url, key)
+        return decode_manifest(key, data)
 
     def keep(self, manifest: Manifest) -> None:
         with self._lock:
@@ -149,8 +151,7 @@ class PipelineRecords(ForgettingRecords):
         kept = self._kept.get(key)
         if isinstance(kept, Head):
             return kept
-        [data] = self.store.get_ranges(key, [(0, HEAD_LIMIT)])
-        head = decode_head(key, data)
+        head = self.fetched(key, lambda data: decode_head(key, data), HEAD_LIMIT)
         with self._lock:
             self._kept[key] = head
         return head
