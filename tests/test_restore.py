@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from builders import damage_state, data_key, dump, filled, look, make_repo, plain_manifest, save, start, state
 from holdfast import restore as module
+from holdfast.checkpoint import Checkpoint
 from holdfast.codec import CheckpointState, decode_state, encode_state
 from holdfast.draft import Draft
 from holdfast.errors import BadValue, DamagedArtifact, InvalidManifest, PlaceNotEmpty
-from holdfast.handles import Checkpoint, Repository
+from holdfast.handles import Repository
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, decode_manifest
 from holdfast.repository.uploads import Limits

@@ -12,6 +12,7 @@ from holdfast._version import __version__
 
 if TYPE_CHECKING:
     from holdfast.check import Checked
+    from holdfast.checkpoint import Checkpoint
     from holdfast.checkpointer import Checkpointer
     from holdfast.codec import CheckpointState
     from holdfast.copying import Copied
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.draft import Description, PartitionState
     from holdfast.errors import HoldfastError
     from holdfast.gc import PrunePlan, Removed
-    from holdfast.handles import Checkpoint, Repository, StoredPipeline
+    from holdfast.handles import Repository, StoredPipeline
     from holdfast.handles import open_url as open  # noqa: A004 - holdfast.open, as one opens a file
     from holdfast.layout import Slot
     from holdfast.manager import CheckpointManager
@@ -36,7 +37,7 @@ _WHERE = {
     "Artifact": "manifest",
     "Cell": "states",
     "Checked": "check",
-    "Checkpoint": "handles",
+    "Checkpoint": "checkpoint",
     "CheckpointManager": "manager",
     "CheckpointState": "codec",
     "Checkpointable": "states",

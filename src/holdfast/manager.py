@@ -11,18 +11,20 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from holdfast.background import Background
+from holdfast.checkpoint import Checkpoint
 from holdfast.codec import CheckpointState
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.schedule import Schedule, parse_every
 from holdfast.errors import BackgroundFailed, BadValue, Fenced, ForkedProcess
-from holdfast.handles import Checkpoint, Repository, open_url
+from holdfast.handles import Repository, open_url
 from holdfast.layout import Slot
 from holdfast.recovery import Demands, Skipped
 from holdfast.repository.uploads import Limits
 from holdfast.settle import LoopSink
 from holdfast.states import as_checkpointable
-from holdfast.stream import Counters, Offsets, Settings, Stream
+from holdfast.stream import Offsets, Stream
+from holdfast.stream_parts import Counters, Settings
 
 __all__ = ["CheckpointManager", "Counters", "Every", "RecoveredStream", "StreamStatus", "Taken"]
 

@@ -10,25 +10,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.checkpointer import Checkpointer
 from holdfast.codec import CheckpointState, decode_state, encode_state
 from holdfast.decide.fingerprint import Fingerprint
-from holdfast.decide.retention import KeepPolicy
-from holdfast.decide.schedule import NANOSECONDS_PER_MS, Schedule, ScheduleState, due
+from holdfast.decide.schedule import NANOSECONDS_PER_MS, ScheduleState, due
 from holdfast.draft import Description, Draft
 from holdfast.errors import BackgroundFailed, BadValue, Damage, Fenced, NotFound
-from holdfast.handles import Checkpoint, StoredPipeline
+from holdfast.handles import StoredPipeline
 from holdfast.manifest import ConnectorOffset, Manifest, SinkStatus
 from holdfast.recovery import Demands, Recovered
 from holdfast.repository.uploads import Limits
 from holdfast.retaining import Retaining
 from holdfast.settle import LoopSink
 from holdfast.states import Checkpointable
+from holdfast.stream_parts import Captured, Counters, Settings
 
-__all__ = ["LOOP", "Captured", "Counters", "Offsets", "Settings", "Stream"]
+__all__ = ["LOOP", "Offsets", "Stream"]
 
 LOOP = "loop"
 """The driver state that holds a stream's record."""
@@ -41,44 +41,6 @@ FIRST_PAUSE_NS, LONGEST_PAUSE_NS = 10**9, 60 * 10**9
 NEVER = 1 << 63
 
 Offsets: TypeAlias = Callable[[], Mapping[str, str]]
-
-
-@dataclass(kw_only=True)
-class Counters:
-    """What was done since the manager was made. `bytes` are those newly stored; a prune that fails is tried again."""
-
-    events: int = 0
-    checkpoints: int = 0
-    bytes: int = 0
-    failures: int = 0
-    skipped: int = 0
-    fenced: int = 0
-    backpressure_waits: int = 0
-    prunes: int = 0
-    prune_failures: int = 0
-
-    def __add__(self, other: Counters) -> Counters:
-        names = [f.name for f in fields(Counters)]
-        return Counters(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How one stream is checkpointed."""
-
-    schedule: Schedule
-    keep: KeepPolicy
-    fingerprint: Fingerprint | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A stream at one instant: its record, the tokens of its sinks, and which requests had been seen by then."""
-
-    record: CheckpointState
-    tokens: Mapping[str, Any]
-    requests_seen: frozenset[str]
 
 
 class Stream:

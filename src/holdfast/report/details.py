@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.codec import CheckpointState, decode_state, decode_value
 from holdfast.decide.timeline import timeline
 from holdfast.errors import HoldfastError, LibraryMissing
-from holdfast.handles import Checkpoint
 from holdfast.manifest import Artifact, Manifest
 from holdfast.report.plain import iso_time
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.handles import Checkpoint
+from holdfast.checkpoint import Checkpoint
 from holdfast.manifest import ConnectorOffset, Manifest
 
 __all__ = ["ArtifactChange", "Change", "Difference", "compare"]

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.decide.timeline import abandoned, current, timeline
 from holdfast.errors import Damage, FormatTooNew, ObjectMissing
-from holdfast.handles import Checkpoint, Repository, StoredPipeline
+from holdfast.handles import Repository, StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Head
 from holdfast.report.plain import iso_time
