@@ -15,7 +15,7 @@ from holdfast.ids import new_id, now_ms
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Manifest, Parent, SinkStatus
 from holdfast.records import Request
-from holdfast.repository.artifacts import load_artifacts
+from holdfast.repository.artifacts import load_artifacts, stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.uploads import Upload
 from holdfast.store.contract import Buffer
@@ -241,8 +241,11 @@ class Draft:
         if not moving:
             return
         moved: dict[tuple[str | None, int | None], Artifact] = {}
+        store, keys = self._records.store, self._records.keys
         try:
-            for old, data in load_artifacts(self._records.store, self._records.keys, moving.values()):
+            for old in (a for a in moving.values() if a.offset is None):
+                moved[old.path, old.offset] = self._upload.add_stream(stream_artifact(store, keys, old))
+            for old, data in load_artifacts(store, keys, [a for a in moving.values() if a.offset is not None]):
                 moved[old.path, old.offset] = self._upload.add(data, old.sha256)
         except DamagedArtifact as damage:
             if self._records.store.list(f"{self._records.keys.prefix}{damage.path.rpartition('/')[0]}/"):

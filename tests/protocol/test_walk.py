@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import holdfast.ids
-from holdfast import claim, gc, joining, names, publish, recovery, settle
+from holdfast import claim, copying, gc, joining, names, publish, recovery, settle
 from holdfast.draft import Draft
 from holdfast.layout import Slot
 from holdfast.records import Base, Decision, Pin
@@ -185,6 +186,21 @@ def bytes_of_any_checkpoint_reused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "manifest", with_the_first_parent)
 
 
+def a_checkpoint_needed_but_not_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PipelineRecords, "hold", lambda self, slot: not self.is_forgotten(slot))
+
+
+def a_copy_of_manifests_before_bytes(patch: pytest.MonkeyPatch) -> None:
+    whole = copying._checkpoint
+
+    def manifest_first(source: PipelineRecords, target: PipelineRecords, slot: Slot, *rest: Any) -> None:
+        key = source.keys.manifest(slot)
+        target.store.create(key, source.store.get(key))
+        whole(source, target, slot, *rest)
+
+    patch.setattr(copying, "_checkpoint", manifest_first)
+
+
 def bases_looked_at_before_pins(patch: pytest.MonkeyPatch) -> None:
     def the_other_way_round(self: PipelineRecords) -> tuple[list[Pin], dict[int, Base]]:
         bases = self.generations().bases
@@ -247,6 +263,8 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (forgotten_slots_count, "late", "old", "captures+prune"),
     (a_base_without_a_pin, "pause", "rewind", "prune"),
     (a_decision_without_an_intent, "crash later", "prune", "namer"),
+    (a_checkpoint_needed_but_not_held, "twice", "namer", "prune"),
+    (a_copy_of_manifests_before_bytes, "pause", "copier", "old"),
     (bases_looked_at_before_pins, "twice", "rewind", "prune"),
     (a_name_without_a_look, "pause", "namer", "prune"),
     (generations_listed_once, "taken over", "sweeper", "new+new+prune"),
