@@ -1,6 +1,0 @@
-"""Properties are never judged by the clock: the machine may be busy."""
-
-from hypothesis import settings
-
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
