@@ -393,11 +393,13 @@ def violations(store: Store, ghost: Ghost) -> Iterator[str]:
 def _copy_violations(target: MemoryStore) -> Iterator[str]:
     records = records_of(target)
     if records.store.folders("pipelines/"):
-        for slot in timeline(records.world()):
+        world = records.world()
+        for slot in timeline(world):
             if lost := _lacks(records, slot):
                 yield f"G1: {slot} counts in the copy but {lost}"
-        if lost_hint := records.locate().lost:
-            yield f"G2: the hint of the copy names {lost_hint}, which it does not hold"
+        hint = records.hint()
+        if hint and Slot(hint.generation, hint.slot) not in {*world.slots, *world.forgotten}:
+            yield f"G2: the hint of the copy names {hint.generation}-{hint.slot}, which it does not hold"
 
 
 def _lacks(records: PipelineRecords, slot: Slot) -> str | None:
