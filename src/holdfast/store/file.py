@@ -10,15 +10,14 @@ it is the create-if-absent; and no reader ever sees a part.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from holdfast.errors import AccessDenied, BadName, ObjectMissing, StoreFailure
+from holdfast.errors import BadName, ObjectMissing, StoreFailure
 from holdfast.store.contract import Buffer, ObjectInfo, Store
-from holdfast.store.disk import Folder, make_folders, read_range, sync, write_all
+from holdfast.store.disk import Folder, failure, make_folders, read_range, sync, write_all
 from holdfast.store.keys import check_key, check_prefix
 from holdfast.store.temporaries import TemporaryFile, remove_orphans
 
@@ -224,5 +223,4 @@ class FileStore(Store):
         try:
             yield
         except OSError as error:
-            kind = AccessDenied if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreFailure
-            raise kind(self.url, f"{action} {key}", str(error)) from error
+            raise failure(error, self.url, f"{action} {key}") from error

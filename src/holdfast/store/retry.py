@@ -12,13 +12,13 @@ from typing import TypeVar
 from holdfast.errors import ObjectMissing, OutcomeUnknown, StoreError, StoreFailure, StoreUnavailable
 from holdfast.store.contract import CHUNK, Buffer, ObjectInfo, Store
 
-__all__ = ["RetryPolicy", "RetryingStore", "Transient"]
+__all__ = ["Patience", "RetryPolicy", "RetryingStore", "Transient"]
 
 T = TypeVar("T")
 
 
 class Transient(Exception):
-    """What a raw store raises for a failure that may pass; it never leaves a RetryingStore.
+    """What a raw store raises for a failure that may pass; it never leaves a Patience.
 
     `may_have_landed` is False only when it is sure that the request never reached the store.
     """
@@ -44,6 +44,37 @@ class RetryPolicy:
         return random.uniform(0, min(self.max_delay, self.first_delay * 2.0 ** min(attempt, 60)))
 
 
+class Patience:
+    """Tries one operation of a place again, as the policy says, for as long as it ends in Transient."""
+
+    def __init__(
+        self,
+        url: str,
+        policy: RetryPolicy,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._policy = policy
+        self._sleep = sleep
+        self._clock = clock
+
+    def __call__(self, action: str, attempt: Callable[[], T]) -> T:
+        began = self._clock()
+        tries = 0
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                spent = self._clock() - began
+                left = self._policy.budget_seconds - spent
+                if left <= 0:
+                    raise StoreUnavailable(self._url, action, spent, str(failure)) from failure
+            self._sleep(min(left, self._policy.delay(tries)))
+            tries += 1
+
+
 class RetryingStore(Store):
     """A store that rides out the transient failures of the one inside it; permanent ones come through at once."""
 
@@ -57,9 +88,8 @@ class RetryingStore(Store):
     ) -> None:
         self.url = store.url
         self._store = store
-        self._policy = policy or RetryPolicy()
-        self._sleep = sleep
         self._clock = clock
+        self._persist = Patience(store.url, policy or RetryPolicy(), sleep=sleep, clock=clock)
 
     def create(self, key: str, data: Buffer) -> bool:
         in_doubt = False
@@ -142,17 +172,3 @@ class RetryingStore(Store):
 
     def close(self) -> None:
         self._store.close()
-
-    def _persist(self, action: str, attempt: Callable[[], T]) -> T:
-        began = self._clock()
-        tries = 0
-        while True:
-            try:
-                return attempt()
-            except Transient as failure:
-                spent = self._clock() - began
-                left = self._policy.budget_seconds - spent
-                if left <= 0:
-                    raise StoreUnavailable(self.url, action, spent, str(failure)) from failure
-            self._sleep(min(left, self._policy.delay(tries)))
-            tries += 1
