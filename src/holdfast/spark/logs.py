@@ -108,11 +108,13 @@ def parse_offsets(data: bytes) -> OffsetEntry:
     if not head:
         return OffsetEntry(version, 0, 0, {}, _unnamed(lines), pinned=False)
     fields = _object(head)
-    settings = {str(name): str(value) for name, value in (fields.get("conf") or {}).items()}
+    conf = fields.get("conf") or {}
+    if not isinstance(conf, dict):
+        raise Malformed("its settings are not understood")
+    settings = {str(name): str(value) for name, value in conf.items()}
     sources = _named(lines) if version >= 2 else _unnamed(lines)
-    return OffsetEntry(
-        version, int(fields.get("batchWatermarkMs", 0)), int(fields.get("batchTimestampMs", 0)), settings, sources, True
-    )
+    watermark, timestamp = _number(fields, "batchWatermarkMs"), _number(fields, "batchTimestampMs")
+    return OffsetEntry(version, watermark, timestamp, settings, sources, pinned=True)
 
 
 def _unnamed(lines: Sequence[str]) -> dict[str, str | None]:
@@ -136,9 +138,9 @@ def parse_commit(data: bytes) -> CommitEntry:
     ids = fields.get("stateUniqueIds") or {}
     try:
         state_ids = {int(operator): [list(map(str, stores)) for stores in parts] for operator, parts in ids.items()}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"its ids of state files are not understood: {error}") from None
-    return CommitEntry(version, int(fields.get("nextBatchWatermarkMs", 0)), state_ids)
+    return CommitEntry(version, _number(fields, "nextBatchWatermarkMs"), state_ids)
 
 
 def parse_operator(data: bytes) -> OperatorMetadata:
@@ -153,7 +155,7 @@ def parse_operator(data: bytes) -> OperatorMetadata:
             tuple(str(store["storeName"]) for store in stores),
             tuple(str(path) for store in stores for path in store.get("stateSchemaFilePaths", ())),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"its fields are not understood: {error!r}") from None
 
 
@@ -201,6 +203,13 @@ def _entry(data: bytes, newest: int) -> tuple[int, str, list[str]]:
         raise Malformed("it is cut short")
     head, _, more = rest.partition("\n")
     return version, head, [line for line in more.split("\n") if line]
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    if not isinstance(value, int):
+        raise Malformed(f"its {name} is no number")
+    return value
 
 
 def _text(data: bytes) -> str:

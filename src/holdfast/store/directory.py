@@ -19,7 +19,8 @@ __all__ = ["Directory", "FileStat", "Look", "check_within", "is_leftover"]
 class FileStat(NamedTuple):
     """The size of a file, a stamp of its version, and when it was written, by the clock of where it lies.
 
-    Another stamp may mean other bytes, the same one never does. Times only compare with others of the same directory.
+    Another stamp may mean other bytes, the same one never does. Times only compare with others of the same directory;
+    in a cloud they are whole seconds.
     """
 
     size: int
