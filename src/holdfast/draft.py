@@ -167,6 +167,17 @@ class Draft:
         """Save a file from chunks, however large it is."""
         return self._name_file(name, self._upload.add_stream(chunks), stamp)
 
+    @property
+    def upload_prefix(self) -> str:
+        """Where the bytes of this draft go, relative to the pipeline's prefix: for processes that send some of them."""
+        return self._upload.prefix
+
+    def adopt_files(self, files: Mapping[str, Artifact], objects: Mapping[str, int]) -> None:
+        """Take in files that another process has sent, durably, into `upload_prefix`: objects and what lies in them."""
+        for name, artifact in files.items():
+            self._name_file(name, artifact, artifact.stamp)
+        self._upload.adopt(objects)
+
     def keep_file(self, name: str, size: int, stamp: str) -> bool:
         """Take a file over from the parent, without its bytes, if that holds this very version of it."""
         held = self._parent.files.get(name) if self._parent else None

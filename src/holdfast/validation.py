@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast.layout import parse
@@ -100,15 +100,23 @@ def _chains(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _artifacts(manifest: Manifest) -> Iterator[Finding]:
-    for where, artifact in manifest.artifacts():
-        if why := _artifact_fault(manifest, artifact):
+    every = list(manifest.artifacts())
+    named = {artifact.path for _, artifact in every}
+    # Thousands of artifacts lie in a few objects: each name is looked at once.
+    foreign = {path for path in named if path is not None and not _is_data(path)}
+    for where, artifact in every:
+        if why := _artifact_fault(manifest, artifact, foreign):
             yield _error(where, why)
-    named = {artifact.path for _, artifact in manifest.artifacts()}
     for path in sorted(manifest.objects.keys() - named):
         yield _warning(path, "it is listed but no artifact lies in it")
 
 
-def _artifact_fault(manifest: Manifest, artifact: Artifact) -> str | None:
+def _is_data(path: str) -> bool:
+    name = parse(path)
+    return name is not None and name.what == "data"
+
+
+def _artifact_fault(manifest: Manifest, artifact: Artifact, foreign: Set[str]) -> str | None:
     if not _SHA256.fullmatch(artifact.sha256):
         return "its digest is no SHA-256"
     if artifact.size_bytes < 0:
@@ -117,8 +125,7 @@ def _artifact_fault(manifest: Manifest, artifact: Artifact) -> str | None:
         return _inline_fault(artifact)
     if artifact.path is None:
         return "it is neither inline nor in an object"
-    name = parse(artifact.path)
-    if name is None or name.what != "data":
+    if artifact.path in foreign:
         return f"{artifact.path!r} is no name of an object's making"
     size = manifest.objects.get(artifact.path)
     if size is None:

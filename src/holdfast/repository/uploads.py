@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -45,20 +45,29 @@ class Limits:
 class Upload:
     """Takes bytes in and says where they will lie. Safe from several threads.
 
-    Nothing that it names may be used before `finish` has returned: only then is every byte durable.
+    Nothing that it names may be used before `finish` has returned: only then is every byte durable. Several processes
+    may share an upload: `prefix` is then that of the first, and `first` a number from which on no other counts.
     """
 
     def __init__(
-        self, store: Store, keys: PipelineKeys, generation: int, limits: Limits, pool: ThreadPoolExecutor
+        self,
+        store: Store,
+        keys: PipelineKeys,
+        generation: int,
+        limits: Limits,
+        pool: ThreadPoolExecutor,
+        *,
+        prefix: str | None = None,
+        first: int = 0,
     ) -> None:
         self._store = store
         self._limits = limits
         self._pool = pool
-        self._prefix = keys.upload(generation, new_token())
+        self._prefix = keys.upload(generation, new_token()) if prefix is None else keys.prefix + prefix
         self._relative = len(keys.prefix)
         self._pack = PackBuilder()
-        self._packs = 0
-        self._singles = 0
+        self._packs = first
+        self._singles = first
         self._inlined = 0
         self._running: list[Future[None]] = []
         self._slots = threading.Semaphore(limits.concurrency)
@@ -107,6 +116,11 @@ class Upload:
         with self._lock:
             self.objects[path] = size
         return Artifact(sha256=digest.hexdigest(), size_bytes=size, is_delta=is_delta, after=after, path=path)
+
+    def adopt(self, objects: Mapping[str, int]) -> None:
+        """Count objects of this upload that another process has sent."""
+        with self._lock:
+            self.objects.update(objects)
 
     def finish(self) -> dict[str, int]:
         """Send what is still gathered, wait for all of it, and give the objects with their sizes.
