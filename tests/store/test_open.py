@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import AccessDenied, BadURL, PlaceMissing
 from holdfast.store import RetryPolicy, open_store
-from holdfast.store.open import redact
+from holdfast.store.address import redact
 from servers import AzureServer, S3Server
 
 HASTY = RetryPolicy(budget_seconds=0)
@@ -144,7 +144,7 @@ def test_wrong_azure_keys_are_denied(azure_server: AzureServer) -> None:
         ("az://", "name of the bucket or container"),
         ("hdfs://namenode/x", "HDFS"),
         ("dbfs:/x", "Databricks"),
-        ("wasbs://c@a.blob.core.windows.net/x", "abfss"),
+        ("viewfs://cluster/x", "HDFS"),
         ("https://host/x", "endpoint"),
         ("ftp://host/x", "'ftp' is not known"),
         ("file://host/x", "without a host"),
@@ -153,6 +153,7 @@ def test_wrong_azure_keys_are_denied(azure_server: AzureServer) -> None:
         ("s3://bucket/a//b", "is no folder"),
         ("abfss://container/x", "the form is"),
         ("abfss://c@account.blob.core.windows.net/x", "the form is"),
+        ("wasbs://c@account.dfs.core.windows.net/x", "the form is"),
         ("s3://bucket/x?no_such_option=1", "no_such_option"),
         ("s3://bucket/x?endpoint=127.0.0.1:9000", "must begin with http"),
         ("gs://bucket/x?endpoint=127.0.0.1:9000", "must begin with http"),
@@ -180,6 +181,7 @@ def test_options_for_a_local_store_are_refused(tmp_path: Path) -> None:
         ("s3://u:hunter2@b/p", "s3://***@b/p"),
         ("https://u:hunter2@h/p?sig=hunter2", "https://***@h/p"),
         ("abfss://c@a.dfs.core.windows.net/p?sas_token=hunter2", "abfss://c@a.dfs.core.windows.net/p"),
+        ("wasbs://c@a.blob.core.windows.net/p?sas_token=hunter2", "wasbs://c@a.blob.core.windows.net/p"),
         ("/plain/path", "/plain/path"),
     ],
 )
@@ -207,12 +209,14 @@ def test_a_key_with_a_line_break_is_refused(option: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_the_account_stands_in_an_abfss_address() -> None:
+def test_the_account_stands_in_an_azure_address() -> None:
     options = {"account_key": "a2V5"}
     store = open_store("abfss://box@acc.dfs.core.windows.net/p", options)
     assert store.url == "abfss://box@acc.dfs.core.windows.net/p?account_name=acc"
     china = open_store("abfss://box@acc.dfs.core.chinacloudapi.cn/p", options)
     assert "endpoint=https://acc.blob.core.chinacloudapi.cn" in china.url
+    older = open_store("wasbs://box@acc.blob.core.chinacloudapi.cn/p", options)
+    assert "endpoint=https://acc.blob.core.chinacloudapi.cn" in older.url
 
 
 def test_the_cloud_library_is_imported_only_for_a_cloud(tmp_path: Path) -> None:

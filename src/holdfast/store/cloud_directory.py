@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from holdfast.errors import ChangedWhileRead, ObjectMissing, StoreFailure
@@ -46,14 +47,18 @@ class CloudDirectory(Directory):
 
     def look(self, folder: str = "") -> Look:
         """One listing of all that is below. One of many pages is not of one instant: they come in order of names."""
-        prefix = f"{check_within('', folder)}/" if folder else ""
+        prefix = _prefix(folder)
 
         def listed() -> list[tuple[str, FileStat]]:
             pages = obstore.list(self._client, prefix, chunk_size=1000)
-            found = ((meta["path"], meta) for page in pages for meta in page)
-            return [(path, self._stat(meta)) for path, meta in found if path and path.startswith(prefix)]
+            return [(meta["path"], self._stat(meta)) for page in pages for meta in page]
 
         return _CloudLook(folder, self._ask("list", folder, listed), self._is_file)
+
+    def folders(self, folder: str = "") -> list[str]:
+        prefix = _prefix(folder)
+        listed = self._ask("list", folder, lambda: obstore.list_with_delimiter(self._client, prefix))
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
 
     def read(self, name: str) -> tuple[bytes, FileStat]:
         check_key(name)
@@ -73,20 +78,20 @@ class CloudDirectory(Directory):
     def _chunks(self, name: str, meta: ObjectMeta) -> Iterator[bytes]:
         # In ranges, so that a body that breaks is taken up where it stood.
         for start in range(0, meta["size"], CHUNK):
-            yield self._ask("read", name, lambda start=start: self._part(name, meta, start))  # type: ignore[misc]
+            yield self._ask("read", name, partial(self._part, name, meta, start))
 
     def _part(self, name: str, meta: ObjectMeta, start: int) -> bytes:
         """A chunk of this very version of an object."""
         end = min(start + CHUNK, meta["size"])
         try:
-            reply = obstore.get(self._client, name, options={"range": (start, end), "if_match": meta["e_tag"]})
+            reply = obstore.get(self._client, name, options={"range": (start, end)})
         except BaseError as error:
-            if not (isinstance(error, PreconditionError) or range_is_past_the_end(error)):
-                raise
-            obstore.head(self._client, name)  # Azure says of a missing object, too, that it does not match
-            raise ChangedWhileRead(self.url, name) from error
+            if range_is_past_the_end(error):
+                raise ChangedWhileRead(self.url, name) from error
+            raise
+        # Not by a condition in the request: Azure would say of a missing object, too, that it does not hold.
         if reply.meta["e_tag"] != meta["e_tag"]:
-            raise ChangedWhileRead(self.url, name)  # the server has not heeded the condition
+            raise ChangedWhileRead(self.url, name)
         return _complete(bytes(reply.bytes()), end - start)
 
     def _is_file(self, name: str) -> bool:
@@ -99,8 +104,9 @@ class CloudDirectory(Directory):
     def _stat(self, meta: ObjectMeta) -> FileStat:
         if not meta["e_tag"]:
             raise StoreFailure(self.url, f"read {meta['path']}", "the server gives no ETag to tell its versions apart")
-        # Azure has it in quotes in one place and without them in another.
-        return FileStat(meta["size"], meta["e_tag"].strip('"'), int(meta["last_modified"].timestamp() * 1e9))
+        # A listing and a reply may differ: in the quotes of the tag, and in how finely they tell the time.
+        written = int(meta["last_modified"].timestamp()) * 10**9
+        return FileStat(meta["size"], meta["e_tag"].strip('"'), written)
 
     def _ask(self, action: str, name: str, request: Callable[[], T]) -> T:
         return self._persist(f"{action} {name}", lambda: self._send(action, name, request))
@@ -115,10 +121,13 @@ class _CloudLook(Look):
         self._known_empty: dict[str, bool] = {}
         self._files: dict[str, dict[str, FileStat]] = {"": {}}
         self._folders: dict[str, set[str]] = {}
+        self._leftovers: dict[str, list[str]] = {}
         for path, stat in found:
             above, _, name = path.rpartition("/")
             self._enter(above)
-            if not is_leftover(name):
+            if is_leftover(name):
+                self._leftovers.setdefault(above, []).append(name)
+            else:
                 self._files[above][name] = stat
 
     def files(self, folder: str) -> dict[str, FileStat | None]:
@@ -128,6 +137,9 @@ class _CloudLook(Look):
 
     def folders(self, folder: str) -> list[str]:
         return sorted(self._folders.get(check_within(self._folder, folder), ()))
+
+    def leftovers(self, folder: str) -> list[str]:
+        return sorted(self._leftovers.get(check_within(self._folder, folder), ()))
 
     def stat(self, name: str) -> FileStat | None:
         above, _, plain = check_within(self._folder, name).rpartition("/")
@@ -150,6 +162,10 @@ class _CloudLook(Look):
         if name not in self._known_empty:
             self._known_empty[name] = self._is_file(name)
         return self._known_empty[name]
+
+
+def _prefix(folder: str) -> str:
+    return f"{check_within('', folder)}/" if folder else ""
 
 
 def _complete(data: bytes, size: int) -> bytes:

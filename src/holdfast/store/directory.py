@@ -52,6 +52,10 @@ class Look(ABC):
         """
 
     @abstractmethod
+    def leftovers(self, folder: str) -> list[str]:
+        """The plain names of what `files` leaves out of a folder, sorted: sidecars and temporary files."""
+
+    @abstractmethod
     def stat(self, name: str) -> FileStat | None:
         """One file, or None if it is not there."""
 
@@ -71,6 +75,10 @@ class Directory(ABC):
     @abstractmethod
     def look(self, folder: str = "") -> Look:
         """What is there now, at `folder` and below."""
+
+    @abstractmethod
+    def folders(self, folder: str = "") -> list[str]:
+        """The plain names of the folders right in a folder now, sorted; what lies deeper costs nothing."""
 
     @abstractmethod
     def read(self, name: str) -> tuple[bytes, FileStat]:

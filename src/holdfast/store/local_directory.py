@@ -38,6 +38,9 @@ class LocalDirectory(Directory):
     def look(self, folder: str = "") -> Look:
         return _LocalLook(self, check_within("", folder))
 
+    def folders(self, folder: str = "") -> list[str]:
+        return sorted(self.names(check_within("", folder), os.DirEntry.is_dir))
+
     def read(self, name: str) -> tuple[bytes, FileStat]:
         path = f"{self._root}/{check_key(name)}"
         try:
@@ -99,7 +102,9 @@ class LocalDirectory(Directory):
 
     def _tolerate(self, error: OSError, action: str, name: str) -> None:
         """Return if the error says that nothing is there; else raise what it means."""
-        if not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        if isinstance(error, FileNotFoundError):
+            return
+        if not isinstance(error, NotADirectoryError | IsADirectoryError):
             raise failure(error, self.url, f"{action} {name}") from error
         # A file where the whole directory should be is a mistake in the address, and not an empty directory.
         if os.path.exists(self._root) and not os.path.isdir(self._root):
@@ -118,7 +123,11 @@ class _LocalLook(Look):
         return {name: None for name in names if not is_leftover(name)}
 
     def folders(self, folder: str) -> list[str]:
-        return sorted(self._directory.names(check_within(self._folder, folder), os.DirEntry.is_dir))
+        return self._directory.folders(check_within(self._folder, folder))
+
+    def leftovers(self, folder: str) -> list[str]:
+        names = self._directory.names(check_within(self._folder, folder), os.DirEntry.is_file)
+        return sorted(name for name in names if is_leftover(name))
 
     def stat(self, name: str) -> FileStat | None:
         return self._directory.stat(check_within(self._folder, name))
