@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo lint format test soak bench wheel clean
+.PHONY: help setup servers demo lint format test test-spark-matrix soak bench wheel clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=…                                        the Python to build .venv with (3.11 or newer)"
 	@echo "  HOLDFAST_SOAK_ROUNDS=… HOLDFAST_SOAK_SEED=…     how long the soaks run (make soak HOLDFAST_SOAK_ROUNDS=50), and which run to repeat"
 
@@ -45,6 +45,9 @@ format: setup ## put the code into its format
 test: setup servers lint ## all of the above, then every test
 	$(BIN)/pytest
 
+test-spark-matrix: setup servers ## the tests marked so on older Sparks too (by hand: makes environments of 5 GB)
+	$(BIN)/python scripts/spark_matrix.py $(SPARK)
+
 soak: setup servers ## the long proofs with crashes and races
 	$(BIN)/pytest -m soak --timeout=0 -s
 
@@ -57,5 +60,5 @@ wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## remove everything that can be made again
-	rm -rf $(VENV) .servers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venvs .servers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

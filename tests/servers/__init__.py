@@ -1,0 +1,21 @@
+"""Real servers for the tests: each on a free port of this machine, with its own folder, ended by its process id."""
+
+from __future__ import annotations
+
+from .kafka_broker import KafkaServer, kafka
+from .object_stores import AzureServer, S3Server, azurite, rclone, seaweedfs
+from .spark import SparkCluster, kafka_conf, s3a_conf, spark_cluster
+
+__all__ = [
+    "AzureServer",
+    "KafkaServer",
+    "S3Server",
+    "SparkCluster",
+    "azurite",
+    "kafka",
+    "kafka_conf",
+    "rclone",
+    "s3a_conf",
+    "seaweedfs",
+    "spark_cluster",
+]
