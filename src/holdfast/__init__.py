@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.capturing import capture
     from holdfast.check import Checked
     from holdfast.checkpoint import Checkpoint
     from holdfast.checkpointer import Checkpointer
@@ -62,6 +63,7 @@ _WHERE = {
     "SinkStatus": "manifest",
     "Slot": "layout",
     "StoredPipeline": "handles",
+    "capture": "capturing",
     "fingerprint": "decide.fingerprint",
     "open": "handles",
 }
@@ -96,6 +98,7 @@ __all__ = [
     "Slot",
     "StoredPipeline",
     "__version__",
+    "capture",
     "fingerprint",
     "open",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.check import Checked, verify_integrity
+from holdfast.errors import BadURL, BadValue
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Head, Manifest, SinkStatus
 from holdfast.names import name_checkpoint, pin_checkpoint, remove_pins
@@ -13,11 +15,16 @@ from holdfast.records import Pin, Savepoint, Settled
 from holdfast.repository.artifacts import load_artifact
 from holdfast.restore import Progress, Restored, restore_to_files
 from holdfast.settle import committed_position
+from holdfast.store import RetryPolicy
+from holdfast.store.address import LocalAddress, read_address, redact
 
 if TYPE_CHECKING:
     from holdfast.handles import StoredPipeline
+    from holdfast.spark.lay import FileSink, Laid
 
 __all__ = ["Checkpoint"]
+
+PYTHON = "python"
 
 _Bytes: TypeAlias = bytes
 """`Checkpoint.bytes` hides the builtin inside its class."""
@@ -95,9 +102,84 @@ class Checkpoint:
         """Read every byte and say what is damaged."""
         return verify_integrity(self.pipeline.records, self.slot, progress)
 
-    def restore(self, destination: str | Path, progress: Progress | None = None) -> Restored:
-        """Lay the checkpoint down as files in a new folder, verified, whole or not at all."""
-        return restore_to_files(self.pipeline.records, self.manifest, Path(destination), progress)
+    def restore(
+        self,
+        destination: str | Path,
+        progress: Progress | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        map_paths: Mapping[str, str] | None = None,
+        set_offsets: Sequence[str] = (),
+        file_sink: FileSink | str | None = None,
+        spark: str | None = None,
+        state_only: bool = False,
+        retry: RetryPolicy | None = None,
+    ) -> Restored | Laid:
+        """Lay the checkpoint down in a new place, verified, whole or not at all.
+
+        That of a Spark query becomes a directory that Spark starts from, local or in an object store, to which
+        `options` belong; `lay_down` says what is refused. `map_paths` are places that have moved, old to new,
+        `set_offsets` are such as "0:orders:3=1042". That of a Python loop becomes plain files in a local folder, and
+        takes none of these.
+        """
+        if self.manifest.engine == PYTHON:
+            if options or map_paths or set_offsets or file_sink:
+                raise BadValue(f"{self.pipeline.name}@{self.slot}", "this is for checkpoints of a Spark query only")
+            return restore_to_files(self.pipeline.records, self.manifest, _local(destination), progress)
+        return self._lay(
+            destination, progress, False, options, map_paths, set_offsets, file_sink, spark, state_only, retry
+        )
+
+    def fork(
+        self,
+        destination: str | Path,
+        progress: Progress | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        map_paths: Mapping[str, str] | None = None,
+        set_offsets: Sequence[str] = (),
+        file_sink: FileSink | str | None = None,
+        spark: str | None = None,
+        state_only: bool = False,
+        retry: RetryPolicy | None = None,
+    ) -> Laid:
+        """As `restore` of a Spark query, but for another query: it has a new id and may run beside the first.
+
+        Give it sinks of its own. When it is captured it goes under a pipeline name of its own.
+        """
+        return self._lay(
+            destination, progress, True, options, map_paths, set_offsets, file_sink, spark, state_only, retry
+        )
+
+    def _lay(
+        self,
+        destination: str | Path,
+        progress: Progress | None,
+        fork: bool,
+        options: Mapping[str, str] | None,
+        map_paths: Mapping[str, str] | None,
+        set_offsets: Sequence[str],
+        file_sink: FileSink | str | None,
+        spark: str | None,
+        state_only: bool,
+        retry: RetryPolicy | None,
+    ) -> Laid:
+        # Only these two need all that knows Spark's files; listing and checking start faster without.
+        from holdfast.spark.edits import parse_offset_edit
+        from holdfast.spark.lay import Changes, FileSink, lay_down
+
+        return lay_down(
+            self.pipeline.records,
+            self.manifest,
+            str(destination),
+            Changes(fork, map_paths or {}, tuple(map(parse_offset_edit, set_offsets))),
+            options=options,
+            sink=FileSink(file_sink) if isinstance(file_sink, str) else file_sink,
+            spark=spark,
+            state_only=state_only,
+            retry=retry,
+            progress=progress,
+        )
 
     def savepoint(self, name: str) -> Savepoint:
         return name_checkpoint(self.pipeline.records, self.head, name)
@@ -107,3 +189,10 @@ class Checkpoint:
 
     def unpin(self) -> list[Pin]:
         return remove_pins(self.pipeline.records, self.slot)
+
+
+def _local(destination: str | Path) -> Path:
+    address = read_address(str(destination), {}, as_hadoop=True)
+    if not isinstance(address, LocalAddress):
+        raise BadURL(redact(str(destination)), "the checkpoint of a loop is laid down in a local folder")
+    return address.path

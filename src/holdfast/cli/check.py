@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import Session, Verb, verb
-from holdfast.cli.render import Column, Styled
-from holdfast.cli.text import amount, size
+from holdfast.cli.common import Session, StoreOption, Verb, verb
+from holdfast.cli.render import Cell, Column, Styled
+from holdfast.cli.text import amount, ranges, size
 
 if TYPE_CHECKING:
     from holdfast.check import Checked, Fault
     from holdfast.handles import StoredPipeline
+    from holdfast.report import DirectoryChecked
+    from holdfast.spark.cut import Operator
+    from holdfast.spark.inspect import Inspected
+    from holdfast.spark.intact import Proof
 
 __all__ = ["command"]
 
 DAMAGE = 3
 STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}
+PROOFS: tuple[tuple[Proof, str], ...] = (
+    ("checksum", "a checksum beside them"),
+    ("inner checksum", "checksums inside"),
+    ("form", "their form alone"),
+    ("presence", "nothing but that they are there"),
+)
 
 
 class _Check(Verb):
@@ -32,7 +42,7 @@ class _Check(Verb):
 
 @verb(
     "check",
-    click.Argument(["pipeline"], required=False, metavar="[PIPELINE]"),
+    click.Argument(["what"], required=False, metavar="[PIPELINE | DIR]"),
     click.Option(
         ["--read-data"],
         type=click.FloatRange(0, 100),
@@ -42,26 +52,60 @@ class _Check(Verb):
         help="Also read data and compare digests: all of it, or =PCT percent drawn at random.",
     ),
     click.Option(["--repair"], is_flag=True, help="Rebuild what can be rebuilt, set aside what can't be restored."),
+    click.Option(
+        ["--pipeline", "-p"], metavar="NAME", help="With DIR: compare it with what this pipeline captured of it."
+    ),
+    click.Option(
+        ["--dir-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of the store that DIR lies in; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
     cls=_Check,
     examples="""
     holdfast check
     holdfast check orders --read-data
     holdfast check --read-data=5 --json
     holdfast check orders --read-data --repair
+    holdfast check /data/checkpoints/orders
+    holdfast check s3a://bucket/checkpoints/orders -p orders
     """,
 )
-def command(session: Session, pipeline: str | None, read_data: float, repair: bool) -> None:
-    """Check one pipeline, or all: every record, and that all objects are there in their size.
+def command(
+    session: Session,
+    what: str | None,
+    read_data: float,
+    repair: bool,
+    pipeline: str | None,
+    dir_option: tuple[tuple[str, str], ...],
+) -> None:
+    """Check pipelines of the repository, or DIR, a checkpoint directory of Spark.
 
-    With --read-data the bytes are read too and compared with their digests. With --repair the hint and the indexes of
-    packs are rebuilt, and checkpoints that can't be restored are set aside, unless something needs them. Ends with 3
-    if damage was found, repaired or not.
+    PIPELINE, or all: every record, and that all objects are there in their size. With --read-data the bytes are read
+    too and compared with their digests. With --repair the hint and the indexes of packs are rebuilt, and checkpoints
+    that can't be restored are set aside, unless something needs them.
+
+    DIR (with a / in it): which batches are whole, which is the newest that a restart could begin from, and what is
+    missing or damaged and what that means. No repository is needed. Every file of the newest whole batch is read and
+    compared with the checksums that lie beside it or inside of it; with --read-data those of all batches. Files without
+    any checksum are vouched for only by -p NAME, which compares DIR with the newest checkpoint of it.
+
+    Ends with 3 if damage was found, repaired or not; in a directory, if the newest committed batch can't be restored or
+    is not what was captured.
     """
-    if pipeline is not None and ("/" in pipeline or "://" in pipeline):
-        raise click.UsageError(
-            f"{pipeline!r} is a directory or an address, and this version checks pipelines of a repository only. "
-            "To check a whole repository give it as --repo URL."
-        )
+    if what is not None and "/" in what:
+        if repair:
+            raise click.UsageError("--repair is for pipelines. `holdfast restore --heal` mends a directory.")
+        if 0 < read_data < 100:
+            raise click.UsageError("--read-data=PCT is for pipelines. With a directory --read-data reads all of it.")
+        _check_directory(session, what, dict(dir_option), pipeline, read_all=read_data > 0)
+        return
+    if pipeline or dir_option:
+        raise click.UsageError("--pipeline and --dir-option go with a directory: write it with a /, such as ./DIR.")
+    _check_pipelines(session, what, read_data, repair)
+
+
+def _check_pipelines(session: Session, pipeline: str | None, read_data: float, repair: bool) -> None:
     from holdfast.report import describe_checked
 
     repository = session.repository()
@@ -118,3 +162,102 @@ def _show(session: Session, report: Checked) -> None:
 
 def _slots(fault: Fault) -> str:
     return ", ".join(map(str, fault.checkpoints))
+
+
+# ---- a directory ----
+
+
+def _check_directory(
+    session: Session, url: str, options: dict[str, str], pipeline: str | None, *, read_all: bool
+) -> None:
+    from holdfast.report import check_directory, describe_directory
+    from holdfast.store import open_directory
+
+    directory = open_directory(url, options, session.retry())
+    records = None
+    if pipeline:
+        chosen = session.repository().pipeline(pipeline)
+        chosen.require()
+        records = chosen.records
+    with session.output.progress(f"checking {directory.url}") as progress:
+        checked = check_directory(directory, records, read_all=read_all, progress=progress)
+    if session.as_json:
+        session.document(describe_directory(checked))
+    else:
+        _show_directory(session, checked)
+    if checked.damaged:
+        sys.exit(DAMAGE)
+
+
+def _show_directory(session: Session, checked: DirectoryChecked) -> None:
+    output, it = session.output, checked.inspected
+    if not output.quiet:
+        _show_batches(session, checked)
+    worth = [fault for fault in checked.faults if fault.severity != "note" or not output.quiet]
+    for fault in worth:
+        output.line()
+        where = f" (batches {ranges(fault.batches)})" if len(fault.batches) > 1 else ""
+        output.line(Styled(f"{fault.severity}: {fault.name}{where}", STYLES[fault.severity]))
+        output.line(f"  {fault.what}")
+        if fault.means:
+            output.line(f"  -> {fault.means}")
+    output.remark("")
+    verdict = checked.verdict
+    if checked.damaged:
+        output.line(Styled(f"{it.directory}: damaged: {verdict}", "bold red"))
+        output.remark(f"Hint: {_advice(checked)}")
+    else:
+        output.remark(Styled(f"{it.directory}: good: {verdict}", "green"))
+
+
+def _advice(checked: DirectoryChecked) -> str:
+    if checked.healable:
+        return "`holdfast restore --heal DIR -p NAME` brings back what was captured. Stop the query first."
+    if checked.compared is None:
+        return "if it was captured, `holdfast check DIR -p NAME` compares it with what the repository holds."
+    return f"`holdfast restore {checked.checkpoint} NEW_DIRECTORY` goes back to what was captured, in a new place."
+
+
+def _show_batches(session: Session, checked: DirectoryChecked) -> None:
+    it = checked.inspected
+    newest = "none" if it.newest_whole is None else str(it.newest_whole)
+    whole = ranges(it.whole) or "none"
+    if len(it.looked_at) < len(it.committed):
+        whole += " (older ones were not looked at: --read-data does)"
+    facts: list[tuple[str, Cell]] = [
+        ("directory", Styled(it.directory, "bold")),
+        ("query", it.query_id or Styled("not known", "bold red")),
+    ]
+    if it.owner is not None:
+        facts.append(("restored", f"from {it.owner.pipeline}@slot:{it.owner.at}, epoch {it.owner.epoch}"))
+    facts += [
+        ("committed", ranges(it.committed) or "none"),
+        ("planned", _planned(it)),
+        ("whole", whole),
+        ("newest whole", Styled(newest, "" if it.newest_whole == it.newest_committed else "bold red")),
+    ]
+    if it.cleaned:
+        facts.append(("cleaned up", f"{ranges(it.cleaned)}: Spark has removed their state"))
+    facts += [(f"operator {o.number}", _operator(o)) for o in it.operators]
+    if it.provider:
+        facts.append(("state", f"{it.provider}, checkpoint format {it.checkpoint_format}"))
+    facts.append(("read", f"{amount(it.files_read, 'file')}, {size(it.bytes_read)}"))
+    if it.files:
+        facts += [
+            ("proven", ", ".join(f"{it.proofs[proof]} by {words}" for proof, words in PROOFS if it.proofs[proof]))
+        ]
+    if checked.compared is not None:
+        facts.append(("compared with", f"{checked.checkpoint}, epoch {checked.compared.manifest.epoch}"))
+    session.output.facts(facts)
+
+
+def _planned(it: Inspected) -> str:
+    if it.planned is None:
+        return "none"
+    ahead = it.planned - (-1 if it.newest_committed is None else it.newest_committed)
+    return f"{it.planned} (begun, and not committed: a restart runs it)" if ahead == 1 else str(it.planned)
+
+
+def _operator(operator: Operator) -> str:
+    stores = f", {len(operator.stores)} stores each" if len(operator.stores) > 1 else ""
+    return f"{operator.name or 'its name is not known'}, {amount(operator.partitions, 'partition')}{stores}"

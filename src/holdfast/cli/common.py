@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StoreError
 
 if TYPE_CHECKING:
     from holdfast.handles import Repository
+    from holdfast.store import RetryPolicy
 
 __all__ = ["Failed", "Session", "StoreOption", "Verb", "for_each", "verb"]
 
@@ -44,10 +45,14 @@ class Session:
     def open(self, url: str, options: dict[str, str], *, create: bool = False) -> Repository:
         # Everything below pulls in the store and the records, which --help and usage errors do without.
         from holdfast.handles import open_url
+
+        return open_url(url, create=create, options=options, retry=self.retry())
+
+    def retry(self) -> RetryPolicy | None:
+        """How long to keep trying, if that was said."""
         from holdfast.store import RetryPolicy
 
-        retry = None if self.retry_seconds is None else RetryPolicy(budget_seconds=self.retry_seconds)
-        return open_url(url, create=create, options=options, retry=retry)
+        return None if self.retry_seconds is None else RetryPolicy(budget_seconds=self.retry_seconds)
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command that was given --json."""
@@ -148,9 +153,12 @@ def verb(
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Declare a verb: its own parameters, then those that all share. The function gets a Session first.
 
-    `repository` adds --repo and its options; `store` is for verbs that talk to a store in another way.
+    `repository` adds --repo and its options; `store` is for verbs that talk to a store in another way. A verb with a
+    --quiet of its own leaves only -q for silence.
     """
-    shared = [*(_REPOSITORY if repository else ()), *(_STORE if store else ()), *_OUTPUT]
+    own = {option for param in params for option in param.opts}
+    silence = _SILENT if "--quiet" in own else _QUIET
+    shared = [*(_REPOSITORY if repository else ()), *(_STORE if store else ()), *_OUTPUT, silence, _DEBUG]
     taken = {param.name for param in shared if param.name}
 
     def declare(function: Callable[..., None]) -> click.Command:
@@ -187,6 +195,8 @@ _STORE = (
 _OUTPUT = (
     click.Option(["--json"], is_flag=True, help="Write one JSON document to stdout; errors too."),
     click.Option(["--utc"], is_flag=True, help="Show times in UTC, not in the local zone."),
-    click.Option(["--quiet", "-q"], is_flag=True, help="No remarks and no progress: only results and errors."),
-    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
 )
+
+_QUIET = click.Option(["--quiet", "-q"], is_flag=True, help="No remarks and no progress: only results and errors.")
+_SILENT = click.Option(["-q", "quiet"], is_flag=True, help="No remarks and no progress: only results and errors.")
+_DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")

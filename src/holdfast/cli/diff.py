@@ -19,6 +19,7 @@ __all__ = ["command"]
 
 STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
 MOST_ARTIFACTS = 40
+MOST_OFFSETS = 64
 
 
 @verb(
@@ -35,7 +36,8 @@ def command(session: Session, before: str, after: str) -> None:
     """Show what changed from checkpoint A to checkpoint B, both given as a REF.
 
     By how much the offsets advanced, the watermark, which operator partitions, driver states and files were added,
-    removed or changed, the bytes, and which parts of the fingerprint differ. Only manifests are read.
+    removed or changed, the bytes, and which parts of the fingerprint differ. Of checkpoints captured from Spark: the
+    files of each operator, summed up, and the settings that changed. Only manifests are read.
     """
     from holdfast.report import compare
 
@@ -55,8 +57,8 @@ def _show(session: Session, it: Difference) -> None:
             ("to", Styled(it.after, "bold")),
             ("epochs", f"{it.epochs:+,}"),
             ("time", f"{it.milliseconds / 1000:+,.1f} s"),
-            ("records", f"{it.records:+,}"),
-            ("watermark", _change(it.watermark) if it.watermark else "unchanged"),
+            *([] if it.state else [("records", f"{it.records:+,}")]),
+            ("watermark", _watermark(session, it)),
             (
                 "bytes",
                 f"{size(it.bytes_same)} the same, {size(it.bytes_added)} added, {size(it.bytes_removed)} removed",
@@ -67,18 +69,49 @@ def _show(session: Session, it: Difference) -> None:
     if moved:
         output.heading("Offsets")
         columns = [Column("source"), Column("position"), *_before_after(), Column("advanced", right=True)]
-        output.table(columns, [[name, *_cells(change)] for name, change in moved], indent="  ")
+        rows: list[list[Cell]] = [[name, *_cells(change)] for name, change in moved[:MOST_OFFSETS]]
+        summed = [name for name in it.totals if len(it.sources[name]) > 1]
+        rows += [[name, Styled("all", "bold"), "", "", Styled(f"{it.totals[name]:+,}", "bold")] for name in summed]
+        output.table(columns, rows, indent="  ")
+        if len(moved) > MOST_OFFSETS:
+            output.remark(f"  … and {len(moved) - MOST_OFFSETS} more; --json has each.")
     for heading, changes in (
         ("Source watermarks", it.source_watermarks),
         ("Sink epochs", it.sink_epochs),
         ("Fingerprint", it.fingerprint),
+        ("Settings", it.settings),
     ):
         if changes:
             output.heading(heading)
             columns = [Column("name"), *_before_after(), Column("advanced", right=True)]
             shown = len(columns) if any(change.advanced is not None for change in changes) else len(columns) - 1
             output.table(columns[:shown], [_cells(change)[:shown] for change in changes], indent="  ")
-    _show_artifacts(session, it)
+    if it.state:
+        _show_state(session, it)
+    else:
+        _show_artifacts(session, it)
+
+
+def _show_state(session: Session, it: Difference) -> None:
+    """Thousands of files: only their numbers and sizes."""
+    session.output.heading("Files")
+    columns = [Column("of")] + [
+        Column(name, right=True) for name in ("added", "bytes", "removed", "bytes", "same", "bytes")
+    ]
+    rows: list[list[Cell]] = [
+        [
+            "logs" if each.operator is None else f"operator {each.operator}",
+            Styled(f"{each.added:,}", STYLES["added"] if each.added else ""),
+            size(each.bytes_added),
+            Styled(f"{each.removed:,}", STYLES["removed"] if each.removed else ""),
+            size(each.bytes_removed),
+            f"{each.same:,}",
+            size(each.bytes_same),
+        ]
+        for each in it.state
+    ]
+    session.output.table(columns, rows, indent="  ")
+    session.output.remark("  --json names every file.")
 
 
 def _show_artifacts(session: Session, it: Difference) -> None:
@@ -122,6 +155,13 @@ def _cells(change: Change) -> list[Cell]:
     return [change.name, change.before or "-", change.after or "-", advanced]
 
 
-def _change(change: Change) -> str:
+def _watermark(session: Session, it: Difference) -> str:
+    change = it.watermark
+    if change is None:
+        return "unchanged"
+    if it.state:
+        before, after = (session.time(int(ms)) if ms else "none" for ms in (change.before, change.after))
+        advanced = "" if change.advanced is None else f" ({change.advanced / 1000:+,.1f} s)"
+        return f"{before} -> {after}{advanced}"
     advanced = "" if change.advanced is None else f" ({change.advanced:+,})"
     return f"{change.before or 'none'} -> {change.after or 'none'}{advanced}"

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["cli", "main"]
 
 VERBS = {
+    "demo": "See it work: a real Spark query that is killed, loses its directory and is restored.",
     "init": "Make a repository and prove that the store can hold it.",
     "doctor": "Look at this machine and at a store, and say what is missing.",
+    "capture": "Take a checkpoint of a Spark query's checkpoint directory.",
+    "watch": "Take checkpoints of a Spark query's directory for ever, as a sidecar.",
     "list": "List pipelines, or the checkpoints of one.",
     "show": "Show everything about one checkpoint.",
     "diff": "Show what changed between two checkpoints.",
     "du": "Show what checkpoints cost in bytes.",
     "check": "Check that everything is there and is what was written.",
-    "restore": "Write a checkpoint as files into a new folder.",
+    "restore": "Lay a checkpoint down in a new place: a directory that Spark starts from, or plain files.",
+    "fork": "Lay a checkpoint down for another query, which may run beside the first.",
     "savepoint": "Give a checkpoint a name that retention never removes.",
     "pin": "Hold a checkpoint against retention without naming it.",
     "forget": "Delete one checkpoint.",

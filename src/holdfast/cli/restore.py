@@ -1,42 +1,167 @@
-"""`holdfast restore`: a checkpoint as plain files."""
+"""`holdfast restore`: a checkpoint as a directory that Spark starts from, or as plain files."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import Session, verb
+from holdfast.cli.common import Session, StoreOption, verb
+from holdfast.cli.render import Cell, Styled
 from holdfast.cli.text import amount, size
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from holdfast.checkpoint import Checkpoint
+    from holdfast.restore import Restored
+    from holdfast.spark.lay import Laid
+
+__all__ = ["LAYING", "command", "laying", "show_laid"]
+
+BETWEEN = re.compile(r"=(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+"""The = before a path from the root or one with a scheme; names of folders may hold others."""
+
+
+class MapPath(click.ParamType):  # type: ignore[type-arg]  # not generic at run time
+    """OLD=NEW, both from the root or with their scheme."""
+
+    name = "OLD=NEW"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        old, *new = BETWEEN.split(str(value), maxsplit=1)
+        if not old or not new:
+            self.fail("write OLD=NEW, such as /data/in=s3a://bucket/in", param, ctx)
+        return old, new[0]
+
+
+LAYING = (
+    click.Option(
+        ["--dest-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of DEST's store; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+    click.Option(
+        ["--map-path"],
+        type=MapPath(),
+        multiple=True,
+        help="Files that the query read or wrote below OLD are below NEW now: the logs name them there. Repeatable.",
+    ),
+    click.Option(
+        ["--set-offset"],
+        multiple=True,
+        metavar="SOURCE:TOPIC:PARTITION=N",
+        help="Have a Kafka partition go on at N, with the state as it is: skips a poison record. Repeatable.",
+    ),
+    click.Option(
+        ["--file-sink"],
+        metavar="URL",
+        help="The path of the query's file sink: a copy of its log, cut back to the checkpoint, goes to DEST-sink-log.",
+    ),
+    click.Option(
+        ["--sink-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of the file sink's store; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+    click.Option(
+        ["--spark"],
+        metavar="VERSION",
+        help="The Spark that is to start from DEST.  [default: the pyspark that is installed here]",
+    ),
+    click.Option(["--state-only"], is_flag=True, help="Leave the sinks of the pipeline where they are."),
+)
+"""What can be said about a directory that is laid down, in a restore as in a fork."""
 
 
 @verb(
     "restore",
     click.Argument(["reference"], metavar="REF"),
-    click.Argument(["destination"], metavar="DEST", type=click.Path(path_type=Path)),
+    click.Argument(["destination"], metavar="DEST"),
+    *LAYING,
+    click.Option(
+        ["--apply-sink"],
+        is_flag=True,
+        help="Put the log that was cut back in the place of the sink's own, which is kept beside it.",
+    ),
     examples="""
-    holdfast restore orders /tmp/orders
-    holdfast restore orders@before-upgrade ./before
+    holdfast restore orders /data/checkpoints/orders-2
+    holdfast restore orders@before-upgrade s3a://bucket/checkpoints/orders-2
+    holdfast restore orders@time:2026-11-15T10:00 ./orders --map-path /data/in=s3a://bucket/in
+    holdfast restore orders@epoch:41 ./orders --set-offset 0:orders:3=1043
+    holdfast restore orders@epoch:41 ./orders --file-sink s3a://bucket/table --apply-sink
     """,
 )
-def command(session: Session, reference: str, destination: Path) -> None:
-    """Write a checkpoint as files into DEST, a new or empty local folder.
+def command(session: Session, reference: str, destination: str, apply_sink: bool, **said: Any) -> None:
+    """Lay a checkpoint down in DEST, a new or empty place: every byte verified, whole or not at all.
 
-    It holds driver/NAME, operators/NAME/PARTITION/ with the snapshot and the deltas after it, files/ and
-    manifest.json. What a Python loop saved is there as its record, driver/loop, and taken apart: decoded/loop/states/
-    has each registered state, decoded/loop/record.json the position, the offsets and the metadata. Every byte is
-    verified, and the folder appears whole or not at all. Nothing else is changed.
+    REF is PIPELINE (its newest), PIPELINE@SAVEPOINT, PIPELINE@ID-PREFIX, PIPELINE@epoch:N, PIPELINE@slot:G-N or
+    PIPELINE@time:2026-11-15T10:00, the newest at or before that time.
+
+    A checkpoint of a Spark query becomes a directory that Spark starts from, on the local disk or in an object store;
+    the line of PySpark that does so is printed. The query keeps its id: run only one of the two. The repository and the
+    old directory are not touched. A restore that was killed leaves nothing that Spark would start from; run it again as
+    it was.
+
+    A checkpoint of a Python loop becomes plain files in a local folder: driver/NAME, operators/NAME/PARTITION/ with the
+    snapshot and the deltas after it, files/, manifest.json, and in decoded/ each state and the record, taken apart.
     """
+    if apply_sink and not said["file_sink"]:
+        raise click.UsageError("--apply-sink goes with --file-sink URL.")
     checkpoint = session.repository().find(reference)
     with session.output.progress("restore") as progress:
-        restored = checkpoint.restore(destination, progress)
-    if session.as_json:
+        restored = checkpoint.restore(destination, progress, **laying(session, said, apply_sink=apply_sink))
+    from holdfast.restore import Restored
+
+    if not isinstance(restored, Restored):
+        show_laid(session, "Restored", checkpoint, restored)
+    elif session.as_json:
         session.document({**restored._asdict(), "slot": checkpoint.slot, "checkpoint_id": checkpoint.id})
+    else:
+        _summary(session, "Restored", checkpoint, restored)
+
+
+def laying(session: Session, said: Mapping[str, Any], *, apply_sink: bool = False) -> dict[str, Any]:
+    """What was said on the command line, as `Checkpoint.restore` and `fork` take it."""
+    from holdfast.spark.lay import FileSink
+
+    if len({old for old, _ in said["map_path"]}) < len(said["map_path"]):
+        raise click.UsageError("--map-path: the same OLD is given twice.")
+    sink = FileSink(said["file_sink"], dict(said["sink_option"]), apply_sink) if said["file_sink"] else None
+    return {
+        "options": dict(said["dest_option"]),
+        "map_paths": dict(said["map_path"]),
+        "set_offsets": said["set_offset"],
+        "file_sink": sink,
+        "spark": said["spark"],
+        "state_only": said["state_only"],
+        "retry": session.retry(),
+    }
+
+
+def show_laid(session: Session, done: str, checkpoint: Checkpoint, laid: Laid) -> None:
+    """Tell of a directory for Spark: what it is, how to start from it, and what its sinks need."""
+    if session.as_json:
+        told = {"start": laid.start, "remarks": laid.remarks, "slot": checkpoint.slot, "checkpoint_id": checkpoint.id}
+        session.document({**asdict(laid), **told})
         return
+    output = session.output
+    _summary(session, done, checkpoint, laid)
+    facts: list[tuple[str, Cell]] = [("query id", f"{laid.query_id} (new)" if laid.fork else laid.query_id)]
+    facts += [("changed", Styled(edit, "yellow")) for edit in laid.edits]
+    facts += [("sink log", laid.sink_log)] if laid.sink_log else []
+    facts += [("old sink log", laid.sink_kept)] if laid.sink_kept else []
+    output.facts([*facts, ("start from it", Styled(laid.start, "bold"))])
+    for remark in laid.remarks:
+        output.line(remark)
+
+
+def _summary(session: Session, done: str, checkpoint: Checkpoint, laid: Restored | Laid) -> None:
     session.output.remark(
-        f"Restored {checkpoint.pipeline.name}@slot:{checkpoint.slot} (epoch {checkpoint.epoch}) "
-        f"to {restored.destination}: "
-        f"{amount(restored.files, 'file')}, {size(restored.bytes)}, all verified."
+        f"{done} {checkpoint.pipeline.name}@slot:{checkpoint.slot} (epoch {checkpoint.epoch}) to {laid.destination}: "
+        f"{amount(laid.files, 'file')}, {size(laid.bytes)}, all verified."
     )

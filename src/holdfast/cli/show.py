@@ -13,12 +13,13 @@ from holdfast.cli.text import amount, size
 if TYPE_CHECKING:
     from holdfast.report import CheckpointDetails, GenerationRow
     from holdfast.report.details import DriverState, OperatorView, SourceView
+    from holdfast.spark.explain import OperatorExplained, SparkExplained
 
 __all__ = ["command"]
 
 SINK_STYLES = {"committed": "green", "pending": "yellow", "failed": "bold red"}
 MOST_PARTITIONS = 32
-"""Beyond this the partitions of an operator are only summed up."""
+"""Beyond this the partitions of an operator, or of a topic, are only summed up."""
 
 
 @verb(
@@ -35,8 +36,10 @@ MOST_PARTITIONS = 32
 def command(session: Session, reference: str, generations: bool) -> None:
     """Show everything about one checkpoint: ids, sources and offsets, watermark, operators, driver states, sinks.
 
-    Sinks are shown as they stand now. Driver states that a Python loop saved are decoded and shown in short. With
-    --generations: who claimed the pipeline, when, what for, and where each generation began.
+    Sinks are shown as they stand now. Driver states that a Python loop saved are decoded and shown in short. Of a
+    checkpoint captured from Spark: the offsets of each source, Kafka's by topic and partition, each stateful operator
+    with its stores, snapshots and deltas, how its state is stored, and the settings that Spark keeps on a restart.
+    With --generations: who claimed the pipeline, when, what for, and where each generation began.
     """
     repository = session.repository()
     if generations:
@@ -73,23 +76,129 @@ def _show_generations(session: Session, rows: list[GenerationRow]) -> None:
 
 
 def _show(session: Session, it: CheckpointDetails) -> None:
+    if it.spark is not None:
+        _show_spark(session, it, it.spark)
+    else:
+        _show_loop(session, it)
+    _show_sinks(session, it)
+    _show_fingerprint(session, it)
+
+
+def _show_spark(session: Session, it: CheckpointDetails, spark: SparkExplained) -> None:
     output = session.output
+    facts = [fact for fact in _facts(session, it) if fact[0] != "artifacts"]
+    logs, log_bytes = spark.logs
+    state, state_bytes = sum(o.files for o in spark.operators), sum(o.bytes for o in spark.operators)
+    facts += [
+        ("query", spark.query_id),
+        ("directory", spark.directory),
+        ("files", f"{amount(logs, 'log')}, {size(log_bytes)}; {state:,} of state, {size(state_bytes)}"),
+        ("state", _state_in_words(spark)),
+    ]
+    facts += [("restored", f"its directory was restored from {spark.restored_from}")] if spark.restored_from else []
+    facts += [(name.replace("_", " "), value) for name, value in spark.remarks.items()]
+    output.facts(facts)
+    _show_spark_sources(session, spark)
+    for operator in spark.operators:
+        _show_spark_operator(session, operator)
+    if spark.settings:
+        output.heading(f"Settings that a restart keeps (from offsets/{it.epoch})")
+        output.table([Column("name"), Column("value", wraps=True)], [*spark.settings.items()], indent="  ")
+
+
+def _state_in_words(spark: SparkExplained) -> str:
+    if not spark.operators:
+        return "none: the query has no stateful operator"
+    words = [spark.provider or "a store provider that is not Spark's own"]
+    if spark.provider == "RocksDB":
+        words[0] += " with changelogs" if spark.changelog else " without changelogs"
+    format_2 = "2 (every version under a name of its own)"
+    words.append(f"checkpoint format {format_2 if spark.checkpoint_format == 2 else 1}")
+    return ", ".join([*words, f"compressed with {spark.codec}"])
+
+
+def _show_spark_sources(session: Session, spark: SparkExplained) -> None:
+    output = session.output
+    kafka = [source for source in spark.sources if source.positions]
+    if kafka:
+        output.heading("Kafka sources")
+        columns = [Column("source"), Column("topic"), Column("partition", right=True), Column("offset", right=True)]
+        rows: list[list[Cell]] = []
+        for source in kafka:
+            for topic in sorted({position.topic for position in source.positions}):
+                at = [position for position in source.positions if position.topic == topic]
+                if len(at) > 1:
+                    total = sum(position.offset for position in at)
+                    rows.append([source.name, Styled(topic, "bold"), f"all {len(at)}", f"{total:,}"])
+                if len(at) <= MOST_PARTITIONS:
+                    rows += [[source.name, topic, str(p.partition), f"{p.offset:,}"] for p in at]
+        output.table(columns, rows, indent="  ")
+        if any(len(source.positions) > MOST_PARTITIONS for source in kafka):
+            output.remark(f"  More than {MOST_PARTITIONS} partitions are summed up; --json has each.")
+    others = [source for source in spark.sources if not source.positions]
+    if others:
+        output.heading("Other sources" if kafka else "Sources")
+        columns = [Column("source"), Column("kind"), Column("position"), Column("offset", wraps=True)]
+        rows = []
+        for source in others:
+            rows += [[source.name, source.kind, place, offset] for place, offset in source.offsets.items()]
+            rows += [] if source.offsets else [[source.name, source.kind, "-", "-"]]
+        output.table(columns, rows, indent="  ")
+
+
+def _show_spark_operator(session: Session, operator: OperatorExplained) -> None:
+    output = session.output
+    name = operator.name or "its name is not known"
+    kind = f" ({operator.kind})" if operator.kind else ""
+    output.heading(f"Operator {operator.number}: {name}{kind}, {amount(operator.partitions, 'partition')}")
+    if operator.problem:
+        output.line(Styled(f"  damaged: {operator.problem}", "bold red"))
+    columns = [
+        Column("store"),
+        Column("version", right=True),
+        Column("snapshots", right=True),
+        Column("deltas", right=True),
+        Column("tables", right=True),
+        Column("bytes", right=True),
+        Column("largest", right=True),
+    ]
+    rows: list[list[Cell]] = []
+    for store in sorted({each.store for each in operator.stores}):
+        at = [each for each in operator.stores if each.store == store]
+        counts = [max(s.version for s in at), sum(s.snapshots for s in at), sum(s.deltas for s in at)]
+        sizes = [each.bytes for each in at]
+        words = [*map(str, [*counts, sum(s.tables for s in at)]), size(sum(sizes)), size(max(sizes))]
+        rows.append([store, *words])
+    output.table(columns, rows, indent="  ")
+
+
+def _facts(session: Session, it: CheckpointDetails) -> list[tuple[str, Cell]]:
     facts: list[tuple[str, Cell]] = [
         ("checkpoint", Styled(f"{it.pipeline}@slot:{it.slot}", "bold")),
         ("id", it.checkpoint_id),
         ("pipeline id", it.pipeline_id),
         ("timeline", "on it" if it.on_timeline else Styled("off it: abandoned", "yellow")),
-        ("epoch", str(it.epoch)),
+        ("epoch", f"{it.epoch} (a restart goes on with batch {it.epoch + 1})" if it.spark else str(it.epoch)),
         ("time", session.time(it.timestamp_ms)),
         ("parent", it.parent or "none"),
         ("bytes", f"{size(it.bytes_new)} new, {size(it.bytes_shared)} shared"),
         ("artifacts", f"{it.artifacts} in {amount(it.objects, 'object')}"),
         ("watermark", _watermark(session, it.watermark)),
-        ("records", f"{it.processed_records:,} processed, {it.steps:,} steps"),
-        ("engine", f"{it.engine} {it.spark_version}" if it.spark_version else it.engine),
+        ("engine", _engine(it)),
         ("savepoints", Styled(", ".join(it.savepoints) or "none", "green" if it.savepoints else "")),
     ]
     facts += [("pin", Styled(f"{pin.why} ({pin.who}, {session.time(pin.timestamp_ms)})", "green")) for pin in it.pins]
+    return facts
+
+
+def _engine(it: CheckpointDetails) -> str:
+    return f"{it.engine} {it.spark_version or '(its version is not known)'}" if it.spark else it.engine
+
+
+def _show_loop(session: Session, it: CheckpointDetails) -> None:
+    output = session.output
+    facts = _facts(session, it)
+    facts.append(("records", f"{it.processed_records:,} processed, {it.steps:,} steps"))
     facts += [(f"metadata {name}", value) for name, value in it.metadata.items()]
     output.facts(facts)
     _show_sources(session, "Sources", it.sources)
@@ -103,6 +212,10 @@ def _show(session: Session, it: CheckpointDetails) -> None:
             [(name, size(count)) for name, count in it.files.items()],
             indent="  ",
         )
+
+
+def _show_sinks(session: Session, it: CheckpointDetails) -> None:
+    output = session.output
     if it.sinks:
         output.heading("Sinks")
         output.table(
@@ -118,6 +231,10 @@ def _show(session: Session, it: CheckpointDetails) -> None:
             ],
             indent="  ",
         )
+
+
+def _show_fingerprint(session: Session, it: CheckpointDetails) -> None:
+    output = session.output
     if it.pipeline_hash:
         output.heading("Fingerprint")
         output.facts([("whole", it.pipeline_hash), *it.fingerprint.items()], indent="  ")

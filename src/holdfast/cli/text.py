@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-__all__ = ["age", "amount", "clean", "moment", "short_ids", "size"]
+__all__ = ["age", "amount", "clean", "moment", "ranges", "short_ids", "size"]
 
 SHORTEST_ID = 13
 """The time in a UUIDv7 takes up this much of it; less would be the same for all checkpoints of a minute."""
@@ -33,6 +33,17 @@ def size(count: int) -> str:
 def amount(count: int, one: str, many: str | None = None) -> str:
     """`1 checkpoint`, `2 checkpoints`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7, 9-12`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def moment(timestamp_ms: int | None, *, utc: bool) -> str:

@@ -12,6 +12,7 @@ __all__ = ["Schedule", "ScheduleState", "due", "parse_duration", "parse_every", 
 UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 LONG_NAMES = {"week": "w", "day": "d", "hour": "h", "minute": "m", "min": "m", "second": "s", "sec": "s"}
 AMOUNT = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
+COUNTED = ("event", "events", "batch", "batches")
 NANOSECONDS_PER_MS = 1_000_000
 
 
@@ -71,10 +72,10 @@ def show_duration(milliseconds: int) -> str:
 
 
 def parse_every(every: str | int) -> Schedule:
-    """Read a schedule: "30 seconds", "30s", "1000 events", or a plain number of events."""
+    """Read a schedule: "30 seconds", "30s", "1000 events", "10 batches" (which are events here), or a plain number."""
     if isinstance(every, int):
         return Schedule(every_events=every)
     found = AMOUNT.fullmatch(every)
-    if found and _unit(found[2]).removesuffix("s") == "event":
+    if found and found[2].lower() in COUNTED:
         return Schedule(every_events=int(found[1]))
     return Schedule(every_ms=parse_duration(every))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.report.details import CheckpointDetails, describe
 from holdfast.report.difference import Difference, compare
+from holdfast.report.directory import DirectoryChecked, check_directory, describe_directory
 from holdfast.report.lists import (
     CheckpointRow,
     GenerationRow,
@@ -16,18 +17,21 @@ from holdfast.report.lists import (
     list_pipelines,
 )
 from holdfast.report.outcomes import describe_checked, describe_copied, describe_plan, describe_usage
-from holdfast.report.plain import iso_time, plain, to_json
+from holdfast.report.plain import iso_time, plain, to_json, to_json_line
 
 __all__ = [
     "CheckpointDetails",
     "CheckpointRow",
     "Difference",
+    "DirectoryChecked",
     "GenerationRow",
     "PipelineRow",
+    "check_directory",
     "compare",
     "describe",
     "describe_checked",
     "describe_copied",
+    "describe_directory",
     "describe_plan",
     "describe_usage",
     "iso_time",
@@ -36,4 +40,5 @@ __all__ = [
     "list_pipelines",
     "plain",
     "to_json",
+    "to_json_line",
 ]

@@ -13,6 +13,8 @@ from holdfast.decide.timeline import timeline
 from holdfast.errors import HoldfastError, LibraryMissing
 from holdfast.manifest import Artifact, Manifest
 from holdfast.report.plain import iso_time
+from holdfast.spark.describe import ENGINE as SPARK
+from holdfast.spark.explain import SparkExplained, explain
 
 __all__ = [
     "CheckpointDetails",
@@ -120,7 +122,10 @@ class FindingRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class CheckpointDetails(msgspec.Struct, kw_only=True, frozen=True):
-    """One checkpoint, whole. Commit tokens of sinks are left out: they are for the sinks alone."""
+    """One checkpoint, whole. Commit tokens of sinks are left out: they are for the sinks alone.
+
+    `spark` says more of one that was captured from Spark, None of any other.
+    """
 
     pipeline: str
     pipeline_id: str
@@ -153,10 +158,14 @@ class CheckpointDetails(msgspec.Struct, kw_only=True, frozen=True):
     findings: list[FindingRow]
     savepoints: list[str]
     pins: list[PinView]
+    spark: SparkExplained | None = None
 
 
 def describe(checkpoint: Checkpoint) -> CheckpointDetails:
-    """All that is known of a checkpoint. Small driver states are read, verified and decoded; others only named."""
+    """All that is known of a checkpoint. Small driver states are read, verified and decoded; others only named.
+
+    Of one captured from Spark the names of its operators are read.
+    """
     manifest, pipeline = checkpoint.manifest, checkpoint.pipeline
     new, shared = manifest.byte_counts()
     return CheckpointDetails(
@@ -213,6 +222,7 @@ def describe(checkpoint: Checkpoint) -> CheckpointDetails:
             for pin in pipeline.pins()
             if pin.at == checkpoint.slot
         ],
+        spark=explain(pipeline.records, manifest) if manifest.engine == SPARK else None,
     )
 
 

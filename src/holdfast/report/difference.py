@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.manifest import ConnectorOffset, Manifest
+from holdfast.spark.describe import ENGINE as SPARK
 
-__all__ = ["ArtifactChange", "Change", "Difference", "compare"]
+__all__ = ["ArtifactChange", "Change", "Difference", "StateChange", "compare"]
 
 NUMBER = re.compile(r"-?[0-9]{1,30}")
 
@@ -34,20 +35,40 @@ class ArtifactChange(msgspec.Struct, kw_only=True, frozen=True):
     bytes_after: int
 
 
+class StateChange(msgspec.Struct, kw_only=True, frozen=True):
+    """The files of one operator of a Spark query, or (`operator` None) its logs."""
+
+    operator: int | None
+    added: int
+    bytes_added: int
+    removed: int
+    bytes_removed: int
+    same: int
+    bytes_same: int
+
+
 class Difference(msgspec.Struct, kw_only=True, frozen=True):
-    """Two checkpoints side by side. Bytes are those of the artifacts, each content counted once."""
+    """Two checkpoints side by side. Bytes are those of the artifacts, each content counted once.
+
+    `totals` is by how much the partitions of a source advanced in all; `settings` are what either's
+    metadata says otherwise; `state` has an entry for each operator if both are of Spark.
+    """
 
     before: str
     after: str
+    engine: str
     epochs: int
     milliseconds: int
     records: int
     watermark: Change | None
     sources: dict[str, list[Change]]
+    totals: dict[str, int]
     tables: dict[str, list[Change]]
     source_watermarks: list[Change]
     sink_epochs: list[Change]
     fingerprint: list[Change]
+    settings: list[Change]
+    state: list[StateChange]
     artifacts: list[ArtifactChange]
     bytes_same: int
     bytes_removed: int
@@ -59,18 +80,23 @@ def compare(a: Checkpoint, b: Checkpoint) -> Difference:
     old, new = a.manifest, b.manifest
     watermark = _changes({"watermark": old.watermark}, {"watermark": new.watermark})
     before, after = _contents(old), _contents(new)
+    sources = _offsets(old.source_offsets, new.source_offsets)
     return Difference(
         before=f"{a.pipeline.name}@slot:{a.slot}",
         after=f"{b.pipeline.name}@slot:{b.slot}",
+        engine=new.engine,
         epochs=new.epoch - old.epoch,
         milliseconds=new.timestamp_ms - old.timestamp_ms,
         records=new.processed_records - old.processed_records,
         watermark=watermark[0] if watermark else None,
-        sources=_offsets(old.source_offsets, new.source_offsets),
+        sources=sources,
+        totals={name: total for name, changes in sources.items() if (total := _total(changes)) is not None},
         tables=_offsets(old.table_offsets, new.table_offsets),
         source_watermarks=_changes(old.source_watermarks, new.source_watermarks),
         sink_epochs=_changes(old.sink_epochs, new.sink_epochs),
         fingerprint=_changes(old.fingerprint, new.fingerprint),
+        settings=_changes(old.metadata, new.metadata),
+        state=_state(old, new) if old.engine == new.engine == SPARK else [],
         artifacts=_artifacts(old, new),
         bytes_same=sum(size for sha256, size in after.items() if sha256 in before),
         bytes_removed=sum(size for sha256, size in before.items() if sha256 not in after),
@@ -110,6 +136,54 @@ def _advanced(before: str | int | None, after: str | int | None) -> int | None:
     if before is None or after is None or not (NUMBER.fullmatch(str(before)) and NUMBER.fullmatch(str(after))):
         return None
     return int(after) - int(before)
+
+
+def _total(changes: list[Change]) -> int | None:
+    """The sum of what partitions advanced, where all that moved are partitions: their names end in a number.
+
+    None if one of them is no number in both. One that is new began at 0.
+    """
+    total = 0
+    for change in changes:
+        if not change.name[-1:].isdecimal():
+            return None
+        advanced = _advanced(change.before or "0", change.after)
+        if advanced is None:
+            return None
+        total += advanced
+    return total
+
+
+def _state(old: Manifest, new: Manifest) -> list[StateChange]:
+    before, after = _by_operator(old), _by_operator(new)
+    found: list[StateChange] = []
+    for operator in sorted({*before, *after}, key=lambda number: -1 if number is None else number):
+        was, now = before.get(operator, {}), after.get(operator, {})
+        added = [size for file, size in now.items() if file not in was]
+        removed = [size for file, size in was.items() if file not in now]
+        same = [size for file, size in now.items() if file in was]
+        found.append(
+            StateChange(
+                operator=operator,
+                added=len(added),
+                bytes_added=sum(added),
+                removed=len(removed),
+                bytes_removed=sum(removed),
+                same=len(same),
+                bytes_same=sum(same),
+            )
+        )
+    return found
+
+
+def _by_operator(manifest: Manifest) -> dict[int | None, dict[tuple[str, str], int]]:
+    """Files by name and content: what was overwritten counts as removed and added."""
+    found: dict[int | None, dict[tuple[str, str], int]] = {}
+    for name, artifact in manifest.files.items():
+        parts = name.split("/")
+        operator = int(parts[1]) if parts[0] == "state" and parts[1].isdecimal() else None
+        found.setdefault(operator, {})[name, artifact.sha256] = artifact.size_bytes
+    return found
 
 
 def _contents(manifest: Manifest) -> dict[str, int]:

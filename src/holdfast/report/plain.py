@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.layout import Slot
 
-__all__ = ["iso_time", "plain", "to_json"]
+__all__ = ["iso_time", "plain", "to_json", "to_json_line"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,8 +44,16 @@ def plain(value: Any) -> Any:
 
 def to_json(value: Any) -> str:
     """One JSON document, indented, that is safe to show on a terminal: no control character is in it as such."""
-    text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode()
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _safe(msgspec.json.format(msgspec.json.encode(plain(value)), indent=2))
+
+
+def to_json_line(value: Any) -> str:
+    """The same in one line, without its end: for one document after the other."""
+    return _safe(msgspec.json.encode(plain(value)))
+
+
+def _safe(document: bytes) -> str:
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode())
 
 
 def iso_time(timestamp_ms: int | None) -> str | None:

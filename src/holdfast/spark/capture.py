@@ -7,6 +7,8 @@ leads to another attempt or to a newer batch, never to a checkpoint that is not 
 from __future__ import annotations
 
 import hashlib
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,8 +32,9 @@ from holdfast.repository.uploads import Limits
 from holdfast.spark.cut import Batches, Cut, Gone, Unsupported, batches_in, cut_at
 from holdfast.spark.describe import describe_cut
 from holdfast.spark.logs import Malformed, parse_query_id
+from holdfast.spark.sink_log import keep_sink_log
 from holdfast.spark.state import Snapshots
-from holdfast.spark.succession import OWNER, identify, stand
+from holdfast.spark.succession import OWNER, Join, Refuse, Running, Survey, TakeOver, identify, stand, survey
 from holdfast.store.directory import Directory, FileStat, Look
 
 __all__ = ["LIMITS", "Capturer", "NotYet", "Same", "Taken"]
@@ -40,6 +43,8 @@ ATTEMPTS = 20
 OLDER = 10
 """How many batches before a broken one are tried at most."""
 READERS = 16
+ENTRIES = 6
+"""How often a generation is entered anew in one go: two that begin at the same instant fence each other."""
 
 LIMITS = Limits(inline=0)
 """State files are kept over many checkpoints: in the manifest they would be written again with each."""
@@ -47,9 +52,13 @@ LIMITS = Limits(inline=0)
 
 @dataclass(frozen=True)
 class Taken:
-    """A new checkpoint, and what it cost to read."""
+    """A new checkpoint, and what it cost to read. `committed` is the last batch that was committed then.
+
+    `broken` are newer batches that can't be restored, and why.
+    """
 
     manifest: Manifest
+    committed: int
     files: int
     files_read: int
     bytes_read: int
@@ -61,6 +70,7 @@ class Same:
     """There is no whole batch after the one that the newest checkpoint holds."""
 
     manifest: Manifest
+    committed: int
 
 
 @dataclass(frozen=True)
@@ -70,11 +80,14 @@ class NotYet:
     why: str
 
 
+_ANEW = Survey(TakeOver("nothing", anew=True), -1, None)
+
+
 class Capturer:
     """Takes checkpoints of one directory into one pipeline. Not for several threads; close it when done.
 
     `always_claim` makes the first one begin a generation of its own; otherwise captures share the one that names the
-    query. `spark_version` is written down if it is known.
+    query. `spark_version` is written down if it is known; of a `file_sink` of the query the log is kept along.
     """
 
     def __init__(
@@ -86,6 +99,7 @@ class Capturer:
         always_claim: bool = False,
         new_timeline: bool = False,
         spark_version: str | None = None,
+        file_sink: Directory | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         self.records = records
@@ -94,40 +108,58 @@ class Capturer:
         self._always_claim = always_claim
         self._new_timeline = new_timeline
         self._spark_version = spark_version
+        self._file_sink = file_sink
         self._limits = limits
-        self._publisher: Publisher | None = None
         self._identity: tuple[FileStat | None, FileStat | None] | None = None
+        self._who: Running | None = None
+        self._survey: Survey | None = None
+        self._has_stood = False
+        self._publisher: Publisher | None = None
         self._known = Snapshots()
 
     @property
     def tip(self) -> Manifest | None:
         """The newest checkpoint that this capturer knows of."""
-        return self._publisher.tip if self._publisher else None
+        if self._publisher is not None:
+            return self._publisher.tip
+        return self._survey.tip if self._survey else None
 
     @property
     def generation(self) -> int | None:
         return self._publisher.generation if self._publisher else None
 
     def close(self) -> None:
+        self._survey = None
         if self._publisher is not None:
             self._publisher.close()
             self._publisher = None
 
+    def enter(self) -> None:
+        """Claim now what the first capture would, if a batch is committed already: what refuses does so early."""
+        look = self.directory.look()
+        batches = batches_in(look)
+        if batches.commits:
+            self._enter(look, batches)
+            self._stand()
+
     def take(self, known: int | None = None) -> Taken | Same | NotYet:
         """Take the newest whole batch. Batches up to `known` are known to be over, though none has followed.
 
-        Raises BrokenBatch if the newest ones can't be restored at all, NotCapturable, OtherTimeline, and Fenced if the
-        pipeline was taken over by another query.
+        Raises BrokenBatch if the newest ones can't be restored at all, NotCapturable, OtherTimeline if the directory
+        or the pipeline is another query's now, and Fenced if `always_claim` and the pipeline was taken over.
         """
         requests = waiting_requests(self.records) if self.records.exists() else []
-        try:
-            return self._take(known, requests)
-        except Fenced:
-            # The query itself may have been attached to meanwhile: then its new generation names it, and is joined.
-            if self._always_claim:
-                raise
-            self.close()
-            return self._take(known, requests)
+        for entry in range(ENTRIES):
+            try:
+                return self._take(known, requests)
+            except Fenced:
+                # Another capture or an attach of the same query has claimed: its generation names the query, and is
+                # joined. Had another query done so, that is refused on entry.
+                self.close()
+                if entry == ENTRIES - 1 or (self._always_claim and self._has_stood):
+                    raise
+                time.sleep(random.uniform(0, 0.02 * 2**entry))
+        raise AssertionError("the last entry returns or raises")
 
     def _take(self, known: int | None, requests: Sequence[Request]) -> Taken | Same | NotYet:
         broken: dict[int, str] = {}
@@ -139,19 +171,17 @@ class Capturer:
             candidates = [batch for batch in whole if batch not in broken][:1]
             if not candidates:
                 return self._nothing(batches, broken)
-            publisher = self._enter(look, batches)
-            tip = publisher.tip
+            tip = self._enter(look, batches)
             if tip is not None and tip.epoch >= candidates[0]:
-                return self._same(tip, requests, whole[0], broken)
+                return self._same(tip, requests, batches.commits[-1], broken)
             found = cut_at(self.directory, look, candidates[0], self._known)
             if isinstance(found, Unsupported):
                 raise NotCapturable(self.directory.url, found.why)
             if isinstance(found, Cut):
-                taken = self._publish(publisher, found, requests, broken)
+                taken = self._publish(found, requests, batches.commits[-1], broken)
                 if taken is not None:
                     return taken
-                continue
-            if not isinstance(found, Gone):
+            elif not isinstance(found, Gone):
                 broken[found.epoch] = "; ".join(found.why)
             elif missed == found:
                 # Missing twice, and Spark did not move on between the two looks.
@@ -168,72 +198,105 @@ class Capturer:
             return NotYet(f"batch {batches.commits[-1]} is committed, and none has begun after it")
         return NotYet("no batch is committed")
 
-    def _same(self, tip: Manifest, requests: Sequence[Request], newest: int, broken: Mapping[int, str]) -> Same:
-        if broken and tip.epoch < newest:
-            raise BrokenBatch(self.directory.url, newest, [f"batch {b}: {why}" for b, why in broken.items()])
+    def _same(self, tip: Manifest, requests: Sequence[Request], committed: int, broken: Mapping[int, str]) -> Same:
+        if broken and tip.epoch < max(broken):
+            raise BrokenBatch(self.directory.url, max(broken), [f"batch {b}: {why}" for b, why in broken.items()])
         for request in requests:
             answer(self.records, request, self.records.head(tip.at))
-        return Same(tip)
+        return Same(tip, committed)
 
-    def _enter(self, look: Look, batches: Batches) -> Publisher:
-        """The publisher for the query that is in the directory now, which may be another than the last time."""
+    # ---- whose the directory is ----
+
+    def _enter(self, look: Look, batches: Batches) -> Manifest | None:
+        """The checkpoint that the next one follows, for the query that is in the directory now. Claims nothing."""
         identity = (look.stat("metadata"), look.stat(OWNER))
         if identity != self._identity:
             self.close()
-            self._identity = identity
-        if self._publisher is None:
-            try:
-                query_id = parse_query_id(self.directory.read("metadata")[0])
-            except (ObjectMissing, Malformed) as error:
-                raise BrokenBatch(self.directory.url, batches.commits[-1], [f"metadata: {error}"]) from None
-            who = identify(self.directory, query_id, batches.commits[-1])
-            standing = stand(
-                self.records, who, why=self._why, always_claim=self._always_claim, new_timeline=self._new_timeline
-            )
-            self._publisher = Publisher(self.records, standing.generation, standing.tip, self._limits)
-        self._refuse_other_past(self._publisher.tip, batches)
-        return self._publisher
+            self._identity, self._has_stood = identity, False
+        if self._survey is None:
+            self._survey = self._look_around(batches)
+        why = self._other_past(self.tip, batches)
+        if why is not None:
+            if not self._new_timeline:
+                raise OtherTimeline(self.directory.url, self.records.name, why)
+            self.close()
+            self._survey = _ANEW
+        return self.tip
 
-    def _refuse_other_past(self, tip: Manifest | None, batches: Batches) -> None:
-        """The batch of the last checkpoint must still be the one that was captured: else the directory was rewound."""
-        name = f"offsets/{tip.epoch}" if tip else ""
-        held = tip.files.get(name) if tip else None
-        if tip is None or held is None:
-            return
+    def _look_around(self, batches: Batches) -> Survey:
+        try:
+            query_id = parse_query_id(self.directory.read("metadata")[0])
+        except (ObjectMissing, Malformed) as error:
+            raise BrokenBatch(self.directory.url, batches.commits[-1], [f"metadata: {error}"]) from None
+        self._who = identify(self.directory, query_id)
+        found = survey(self.records, self._who)
+        if isinstance(found.decision, Refuse):
+            # Asked for once: whoever has taken the pipeline over from us since then is not fought.
+            if not self._new_timeline or self._has_stood:
+                raise OtherTimeline(self.directory.url, self.records.name, found.decision.why)
+            return _ANEW
+        if isinstance(found.decision, Join) and self._always_claim:
+            return found._replace(decision=TakeOver("newest"))
+        return found
+
+    def _other_past(self, tip: Manifest | None, batches: Batches) -> str | None:
+        """Why the last checkpoint is not in this directory's past: it was rewound. None if nothing says so."""
+        owner = self._who.owner if self._who else None
+        if tip is None or (owner is not None and owner.at == tip.at):
+            return None
         if tip.epoch > batches.commits[-1]:
-            why = f"its last batch is {batches.commits[-1]}, and checkpoint {tip.at} holds epoch {tip.epoch}"
-            raise OtherTimeline(self.directory.url, self.records.name, why)
-        if tip.epoch not in batches.offsets:
-            return
+            # Another capture may have gone on since we looked: so once more, now that its checkpoint is known.
+            commits = [int(name) for name in self.directory.look("commits").files("commits") if name.isdecimal()]
+            if tip.epoch > max(commits, default=-1):
+                return f"its last batch is {batches.commits[-1]}, and checkpoint {tip.at} holds epoch {tip.epoch}"
+        name = f"offsets/{tip.epoch}"
+        held = tip.files.get(name)
+        if held is None or tip.epoch not in batches.offsets:
+            return None
         try:
             data, stat = self.directory.read(name)
         except ObjectMissing:
-            return
-        if stat.stamp != held.stamp and hashlib.sha256(data).hexdigest() != held.sha256:
-            why = f"its batch {tip.epoch} is not the one that checkpoint {tip.at} holds"
-            raise OtherTimeline(self.directory.url, self.records.name, why)
+            return None
+        if stat.stamp == held.stamp or hashlib.sha256(data).hexdigest() == held.sha256:
+            return None
+        return f"its batch {tip.epoch} is not the one that checkpoint {tip.at} holds"
+
+    def _stand(self) -> Publisher:
+        """The publisher of the generation that was found, or claimed now."""
+        if self._publisher is None:
+            assert self._survey is not None
+            assert self._who is not None
+            decision, generation, tip = self._survey
+            if isinstance(decision, TakeOver):
+                generation, tip = stand(self.records, self._who, decision, self._why)
+            self._publisher = Publisher(self.records, generation, tip, self._limits)
+            self._has_stood = True
+        return self._publisher
+
+    # ---- the checkpoint ----
 
     def _publish(
-        self, publisher: Publisher, cut: Cut, requests: Sequence[Request], broken: Mapping[int, str]
+        self, cut: Cut, requests: Sequence[Request], committed: int, broken: Mapping[int, str]
     ) -> Taken | Same | None:
         """Make a checkpoint of a cut; None if a file of it went or changed before it was read."""
+        publisher = self._stand()
         draft = publisher.begin(cut.epoch, requests=requests)
         try:
             read = _fill(draft, cut, self.directory, self._limits.single)
+            about = describe_cut(cut, self.directory.url, self._spark_version)
+            if self._file_sink is not None:
+                about = keep_sink_log(draft, self._file_sink, about)
         except (ObjectMissing, ChangedWhileRead):
             return None
         if not self._still_there(read):
             return None
         try:
-            about = describe_cut(cut, self.directory.url, self._spark_version)
             manifest = publisher.publish(draft, about)
         except Overtaken:
             tip = publisher.tip
-            if tip is None or tip.epoch < cut.epoch:
-                raise
-            return self._same(tip, requests, tip.epoch, {})
+            return self._same(tip, requests, committed, {}) if tip and tip.epoch >= cut.epoch else None
         size = sum(stat.size for stat in read.values())
-        return Taken(manifest, len(cut.files), len(read), size, tuple(broken.values()))
+        return Taken(manifest, committed, len(cut.files), len(read), size, tuple(broken.values()))
 
     def _still_there(self, read: Mapping[str, FileStat]) -> bool:
         """Whether no file was replaced since it was read; one that is gone is fine, its bytes are ours."""

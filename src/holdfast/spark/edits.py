@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import BadValue
+from holdfast.spark.locations import Location, PathMap, read_entry
 from holdfast.spark.logs import NO_OFFSET, Malformed, parse_offsets
 
-__all__ = ["OffsetEdit", "map_log_paths", "parse_offset_edit", "rewrite_schema_paths", "set_offsets"]
+__all__ = ["OffsetEdit", "map_log_paths", "parse_offset_edit", "paths_in_log", "rewrite_schema_paths", "set_offsets"]
 
 
 @dataclass(frozen=True)
@@ -30,30 +31,39 @@ def parse_offset_edit(text: str) -> OffsetEdit:
     """Read SOURCE:TOPIC:PARTITION=N."""
     place, equals, offset = text.rpartition("=")
     parts = place.split(":")
-    if not equals or len(parts) != 3 or not all(parts) or not parts[2].isdecimal() or not offset.isdecimal():
+    if not equals or len(parts) != 3 or not all(parts) or not _is_number(parts[2]) or not _is_number(offset):
         raise BadValue(f"offset {text!r}", "write SOURCE:TOPIC:PARTITION=N, such as 0:orders:3=1042")
-    return OffsetEdit(parts[0], parts[1], parts[2], int(offset))
+    return OffsetEdit(parts[0], parts[1], str(int(parts[2])), int(offset))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def set_offsets(data: bytes, edits: list[OffsetEdit]) -> tuple[bytes, list[str]]:
     """Change offsets in the bytes of `offsets/B`; gives them and what was done, in words.
 
-    Raises BadValue for a source, topic or partition that is not there: nothing is made up.
+    Raises BadValue for a source, topic or partition that is not there, and for one that is set twice: nothing is made
+    up, and the last word does not win in silence.
     """
     entry = parse_offsets(data)
     changed: dict[str, Any] = {}
     said: list[str] = []
+    places: set[tuple[str, str, str]] = set()
     for edit in edits:
         if edit.source not in entry.sources:
             known = ", ".join(entry.sources)
             raise BadValue(f"offset {edit}", f"there is no source {edit.source!r}; there are: {known}")
-        offset = changed.get(edit.source) or _kafka(entry.sources[edit.source], edit)
-        try:
-            before = int(offset[edit.topic][edit.partition])
-        except (KeyError, TypeError, ValueError):
-            raise BadValue(f"offset {edit}", "the source has no such topic and partition") from None
+        place = (edit.source, edit.topic, edit.partition)
+        if place in places:
+            raise BadValue(f"offset {edit}", "the same partition is set twice")
+        places.add(place)
+        offset = changed.setdefault(edit.source, _kafka(entry.sources[edit.source], edit))
+        before = offset.get(edit.topic, {}).get(edit.partition)
+        if not isinstance(before, int):
+            known = ", ".join(f"{topic}:{partition}" for topic, inner in offset.items() for partition in inner)
+            raise BadValue(f"offset {edit}", f"the source has no such topic and partition; it has: {known}")
         offset[edit.topic][edit.partition] = edit.offset
-        changed[edit.source] = offset
         way = f"skips {edit.offset - before}" if edit.offset >= before else f"reads {before - edit.offset} again"
         said.append(f"source {edit.source}, {edit.topic}-{edit.partition}: {before} -> {edit.offset} ({way})")
     lines = data.decode().split("\n")
@@ -70,37 +80,38 @@ def _kafka(offset: str | None, edit: OffsetEdit) -> dict[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict) or not all(isinstance(inner, dict) for inner in parsed.values()):
-        raise BadValue(f"offset {edit}", f"source {edit.source} has no topics and partitions")
+        raise BadValue(f"offset {edit}", f"source {edit.source} has no topics and partitions, as one of Kafka has")
     return parsed
 
 
-def map_log_paths(data: bytes, mapping: Mapping[str, str]) -> tuple[bytes, int]:
-    """Replace the beginnings of paths in a log of files (a file source's, or `_spark_metadata`); says in how many.
-
-    OLD is matched as it stands in the log, or, given as a plain path, behind `file:` or `file://`.
-    """
+def map_log_paths(data: bytes, mapping: PathMap) -> tuple[bytes, int]:
+    """Replace the beginnings of paths in a log of files (a file source's, or `_spark_metadata`); says in how many."""
     count = 0
 
     def moved(fields: dict[str, Any]) -> dict[str, Any]:
         nonlocal count
         path = fields.get("path")
-        if isinstance(path, str) and (new := _moved_path(path, mapping)) is not None:
+        if isinstance(path, str) and (new := mapping.moved(path)) is not None:
             count += 1
             return {**fields, "path": new}
         return fields
 
-    lines = data.decode().split("\n")
-    return "\n".join([lines[0], *(_rewritten(line, moved) for line in lines[1:])]).encode(), count
+    return _each_line(data, moved), count
 
 
-def _moved_path(path: str, mapping: Mapping[str, str]) -> str | None:
-    for old, new in mapping.items():
-        for prefix in ("", "file://", "file:") if old.startswith("/") else ("",):
-            start = f"{prefix}{old}".rstrip("/")
-            if path == start or path.startswith(f"{start}/"):
-                scheme = prefix if new.startswith("/") else ""
-                return f"{scheme}{new.rstrip('/')}{path[len(start) :]}"
-    return None
+def paths_in_log(data: bytes) -> list[Location]:
+    """The files that a log of files names."""
+    found: list[Location] = []
+
+    def note(fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            found.append(read_entry(str(fields["path"])))
+        except (KeyError, BadValue):
+            raise Malformed("a line of it names no file") from None
+        return fields
+
+    _each_line(data, note)
+    return found
 
 
 def rewrite_schema_paths(data: bytes, root: str) -> bytes:
@@ -112,8 +123,7 @@ def rewrite_schema_paths(data: bytes, root: str) -> bytes:
                 store["stateSchemaFilePaths"] = [_below(root, path) for path in store["stateSchemaFilePaths"]]
         return fields
 
-    lines = data.decode().split("\n")
-    return "\n".join([lines[0], *(_rewritten(line, moved) for line in lines[1:])]).encode()
+    return _each_line(data, moved)
 
 
 def _below(root: str, path: str) -> str:
@@ -123,11 +133,19 @@ def _below(root: str, path: str) -> str:
     return f"{root}/state/{rest}"
 
 
-def _rewritten(line: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
+def _each_line(data: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    """Change every line but the first, which is the version; one that stays as it was keeps its bytes."""
+    first, *rest = data.decode().split("\n")
+    return "\n".join([first, *(_changed(line, change) for line in rest)]).encode()
+
+
+def _changed(line: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
     if not line:
         return line
     try:
         fields = json.loads(line)
     except ValueError:
         raise Malformed("a line of it is not JSON") from None
+    if not isinstance(fields, dict):
+        raise Malformed("a line of it is no JSON object")
     return json.dumps(change(fields), separators=(",", ":"), ensure_ascii=False)

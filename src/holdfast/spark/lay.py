@@ -6,52 +6,80 @@ as: whoever captures it next goes on from there.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.errors import BadURL, BadValue, DamagedArtifact, InvalidManifest
+from holdfast.decide.spark_versions import rejects
+from holdfast.errors import HasSinks, InvalidManifest, PlaceNotEmpty, SparkRejects, UnfinishedRestore
 from holdfast.ids import new_token, now_ms
-from holdfast.laying import Folder, Progress, StoreFolder, lay_files
-from holdfast.manifest import Artifact, Manifest
+from holdfast.laying import Folder, Place, Progress, StoreFolder, lay_files
+from holdfast.manifest import Manifest
 from holdfast.records import Owner, seal
-from holdfast.repository.artifacts import load_artifacts
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.spark.describe import QUERY_ID
-from holdfast.spark.edits import OffsetEdit, map_log_paths, rewrite_schema_paths, set_offsets
-from holdfast.spark.logs import Malformed, parse_offsets, write_query_id
-from holdfast.spark.sources import log_offset
+from holdfast.spark.describe import DIRECTORY, ENGINE, QUERY_ID
+from holdfast.spark.moving import METADATA, Changes, Moving, Rewritten, check_mapped
+from holdfast.spark.places import SparkPlace
+from holdfast.spark.sink_log import LOG, SINK
+from holdfast.spark.sinking import FileSink, Sinking
 from holdfast.spark.succession import OWNER
-from holdfast.store.address import CloudAddress, LocalAddress, read_address
-from holdfast.store.open import open_store
+from holdfast.store.retry import RetryPolicy
 
-__all__ = ["Changes", "Laid", "lay_down"]
+__all__ = ["Changes", "FileSink", "Laid", "lay_down"]
 
-S3_SCHEMES = ("s3", "s3a", "s3n")
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What is to differ in the new directory: the query's id (a fork), paths in its logs, offsets of its sources."""
-
-    fork: bool = False
-    map_paths: Mapping[str, str] = field(default_factory=dict)
-    set_offsets: tuple[OffsetEdit, ...] = ()
+UNFINISHED = "holdfast restore is not finished"
+"""Stands where Spark expects the query's id: it fails with these words. Longer ones it would not repeat."""
 
 
 @dataclass(frozen=True)
 class Laid:
-    """A directory that Spark starts from. `destination` is the address to give to Spark."""
+    """A directory that Spark starts from. `destination` is the address to give to Spark.
+
+    `sink` is the query's file sink, if that is known, `sink_log` where the trimmed log of it lies, and `sink_kept`
+    where the old one does that was replaced.
+    """
 
     destination: str
     files: int
     bytes: int
     epoch: int
     query_id: str
-    edits: tuple[str, ...]
+    fork: bool = False
+    edits: tuple[str, ...] = ()
+    sink: str | None = None
+    sink_log: str | None = None
+    sink_applied: bool = False
+    sink_kept: str | None = None
+
+    @property
+    def start(self) -> str:
+        """The line of PySpark that starts from here."""
+        return f'.option("checkpointLocation", {json.dumps(self.destination, ensure_ascii=False)})'
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What whoever starts the query must know about its sinks."""
+        kinds = "Spark's file sink, Delta (txnAppId and txnVersion), a foreachBatch that goes by the batch id"
+        said = [
+            f"The next batch is {self.epoch + 1}. Sinks that have seen this number skip it without a word: {kinds}."
+        ]
+        if self.fork:
+            said.append("Give the fork sinks of its own.")
+        else:
+            said.append(f"Take such sinks back to batch {self.epoch} before you start, or name new ones.")
+        if self.sink_applied:
+            said.append(
+                f"The log of {self.sink} ends at batch {self.epoch} now. Data files of later batches are still there; "
+                "whoever reads by the log does not see them."
+            )
+        elif self.sink_log is not None:
+            said.append(f"Put {self.sink_log} in the place of {self.sink}/{LOG}; --apply-sink does it.")
+        elif self.sink is not None:
+            said.append(f"It was captured with the file sink {self.sink}: --file-sink cuts its log back.")
+        return tuple(said)
 
 
 def lay_down(
@@ -61,131 +89,166 @@ def lay_down(
     changes: Changes | None = None,
     *,
     options: Mapping[str, str] | None = None,
+    sink: FileSink | None = None,
+    spark: str | None = None,
+    state_only: bool = False,
+    retry: RetryPolicy | None = None,
     progress: Progress | None = None,
 ) -> Laid:
     """Lay a Spark checkpoint down below `destination`, a new local folder or a new prefix in an object store.
 
-    Raises PlaceNotEmpty if something is there, DamagedArtifact if a byte is not what was captured, BadValue for a
-    change that fits nothing. A store has no rename: there `metadata` holds a mark, at which Spark fails, until all else is
-    written; the same restore run again after a crash goes on.
+    `spark` is the version that is to go on from it: that of the installed pyspark, unless said otherwise. Before
+    anything is written this raises PlaceNotEmpty if something is there, HasSinks without `state_only`, SparkRejects,
+    SinkLogGone, and BadValue for a change that fits nothing; after that DamagedArtifact if a byte is not what was
+    captured, which leaves nothing behind. A store has no rename: there `metadata` holds a mark, at which Spark fails,
+    until all else is written, and the same restore run again after a crash goes on.
     """
     changes = changes or Changes()
+    _refuse(manifest, state_only)
+    place = SparkPlace(destination, options or {}, retry)
+    moving = Moving(records, manifest)
+    _refuse_version(moving, manifest, spark or _installed())
+    root = place.spelled(manifest.metadata.get(DIRECTORY, ""))
+    rewritten = moving.rewritten(changes, root)
+    sinking = Sinking.plan(sink, moving, manifest, changes, place) if sink else None
+    if changes.map_paths:
+        mapped = rewritten.mapped + (sinking.trimmed.mapped if sinking else 0)
+        rewritten.edits.append(check_mapped(changes.map_paths, mapped, moving.named_file()))
+    begun = _Begun(
+        checkpoint_id=manifest.checkpoint_id,
+        root=root,
+        fork=changes.fork,
+        map_paths=dict(changes.map_paths),
+        set_offsets=[str(edit) for edit in changes.set_offsets],
+        query_id=str(uuid.uuid4()) if changes.fork else manifest.metadata[QUERY_ID],
+        token=new_token(),
+        created_ms=now_ms(),
+    )
+    return _Laying(records, manifest, moving, rewritten, sinking, progress).into(place, begun)
+
+
+def _refuse(manifest: Manifest, state_only: bool) -> None:
     errors = [str(finding) for finding in manifest.validate() if finding.severity == "error"]
+    if manifest.engine != ENGINE or not manifest.metadata.get(QUERY_ID):
+        errors.append("it was not captured from a Spark query")
     if errors:
         raise InvalidManifest(str(manifest.at), errors)
-    address = read_address(destination, dict(options or {}), as_hadoop=True)
-    root = _as_spark_writes(destination, address, manifest)
-    query_id = str(uuid.uuid4()) if changes.fork else manifest.metadata.get(QUERY_ID, "")
-    written, edits = _edited(records, manifest, changes, root, query_id)
-    owner = _owner(records, manifest, query_id, edits, changes.fork)
-    files = {name: artifact for name, artifact in manifest.files.items() if name not in written}
-    if isinstance(address, LocalAddress):
-        with Folder(address.path).opened() as folder:
-            laid = lay_files(records, files, folder, progress)
-            for name, data in {**written, OWNER: owner}.items():
-                folder.write(name, data)
-    else:
-        store = open_store(destination, options)
-        place = StoreFolder(store, "metadata", _mark(manifest, changes))
-        with place.opened(written.pop("metadata")) as opened:
-            laid = lay_files(records, files, opened, progress)
-            for name, data in {**written, OWNER: owner}.items():
-                opened.write(name, data)
-    total = laid[1] + sum(len(data) for data in written.values())
-    return Laid(root, len(manifest.files), total, manifest.epoch, query_id, tuple(edits))
+    if manifest.sink_names and not state_only:
+        raise HasSinks(str(manifest.at), manifest.sink_names)
 
 
-def _as_spark_writes(destination: str, address: object, manifest: Manifest) -> str:
-    """The root as Spark is to be told it; with the scheme that the query used where that means the same store."""
-    if isinstance(address, LocalAddress):
-        return f"file:{Path(address.path).absolute()}"
-    if not isinstance(address, CloudAddress):
-        raise BadURL(destination, "Spark can't start from there")
-    scheme, _, rest = destination.partition("?")[0].rstrip("/").partition("://")
-    before = manifest.metadata.get("directory", "").partition("://")[0]
-    return f"{before if {scheme, before} <= set(S3_SCHEMES) else scheme}://{rest}"
+def _refuse_version(moving: Moving, manifest: Manifest, version: str | None) -> None:
+    why = rejects(moving.formats(), version, manifest.spark_version) if version else None
+    if version and why:
+        raise SparkRejects(str(manifest.at), version, why)
 
 
-def _edited(
-    records: PipelineRecords, manifest: Manifest, changes: Changes, root: str, query_id: str
-) -> tuple[dict[str, bytes], list[str]]:
-    """The files that are not laid down as they were captured, and what was changed in them, in words."""
-    names = [name for name in manifest.files if name.startswith("state/") and "/_metadata/v2/" in name]
-    offsets = f"offsets/{manifest.epoch}"
-    names += [offsets] if changes.set_offsets else []
-    logs = _file_source_logs(records, manifest) if changes.map_paths else []
-    held = _load(records, manifest, [*names, *logs])
-    written = {"metadata": write_query_id(query_id)}
-    edits: list[str] = []
+def _installed() -> str | None:
+    """The version of the pyspark that is installed here; importing it would take a second."""
+    from importlib import metadata
+
     try:
-        for name, data in held.items():
-            if "/_metadata/v2/" in name:
-                written[name] = rewrite_schema_paths(data, root)
-        if changes.set_offsets:
-            written[offsets], said = set_offsets(held[offsets], list(changes.set_offsets))
-            edits += said
-        if changes.map_paths:
-            edits.append(_map_paths(held, logs, changes.map_paths, written))
-    except Malformed as error:
-        raise DamagedArtifact(str(manifest.at), str(error)) from error
-    return written, edits
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None
 
 
-def _map_paths(
-    held: Mapping[str, bytes], logs: list[str], mapping: Mapping[str, str], written: dict[str, bytes]
-) -> str:
-    total = 0
-    for name in logs:
-        written[name], count = map_log_paths(held[name], mapping)
-        total += count
-    said = ", ".join(f"{old} -> {new}" for old, new in mapping.items())
-    if not total:
-        raise BadValue(f"path {said}", f"none of the {len(logs)} files in the sources' logs names it")
-    return f"paths {said}, in {total} places"
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore is to write, and what it drew for it: the same one run again goes on with what the first drew."""
+
+    checkpoint_id: str
+    root: str
+    fork: bool
+    map_paths: dict[str, str]
+    set_offsets: list[str]
+    query_id: str
+    token: str
+    created_ms: int
+
+    def mark(self) -> bytes:
+        """What `metadata` holds until all else is there."""
+        return msgspec.json.encode({"id": UNFINISHED, "holdfast": self}, order="deterministic")
+
+    def adopt(self, url: str, mark: bytes) -> _Begun:
+        """The restore that a mark stands for, if it asks for the same as this one; else raises what is in the way."""
+        try:
+            found = msgspec.json.decode(mark, type=_Mark).holdfast
+        except msgspec.DecodeError:
+            raise PlaceNotEmpty(url) from None
+        drawn = ["token", "created_ms", "query_id"] if self.fork else ["token", "created_ms"]
+        if msgspec.structs.replace(self, **{name: getattr(found, name) for name in drawn}) != found:
+            raise UnfinishedRestore(url, found.checkpoint_id)
+        return found
 
 
-def _file_source_logs(records: PipelineRecords, manifest: Manifest) -> list[str]:
-    name = f"offsets/{manifest.epoch}"
-    sources = parse_offsets(_load(records, manifest, [name])[name]).sources
-    folders = tuple(f"sources/{source}/" for source, offset in sources.items() if log_offset(offset) is not None)
-    return [name for name in manifest.files if name.startswith(folders)] if folders else []
+class _Mark(msgspec.Struct, frozen=True):
+    id: str
+    holdfast: _Begun
 
 
-def _load(records: PipelineRecords, manifest: Manifest, names: list[str]) -> dict[str, bytes]:
-    wanted: dict[Artifact, list[str]] = {}
-    for name in names:
-        if name not in manifest.files:
-            raise InvalidManifest(str(manifest.at), [f"it holds no {name}"])
-        wanted.setdefault(manifest.files[name], []).append(name)
-    loaded = load_artifacts(records.store, records.keys, wanted)
-    return {name: data for artifact, data in loaded for name in wanted[artifact]}
+@dataclass(frozen=True)
+class _Laying:
+    records: PipelineRecords
+    manifest: Manifest
+    moving: Moving
+    rewritten: Rewritten
+    sinking: Sinking | None
+    progress: Progress | None
 
+    def into(self, place: SparkPlace, begun: _Begun) -> Laid:
+        """Write it all. The sink's log is last before the directory counts: nobody starts from it with the old log."""
+        if place.folder is not None:
+            folder = Folder(place.folder)
+            with folder.opened():
+                size = self._fill(folder, begun)
+                folder.write(METADATA, self.moving.metadata(begun.query_id))
+                kept = self.sinking.act() if self.sinking else None
+        else:
+            marked = StoreFolder(place.store(), METADATA)
+            if (standing := marked.standing()) is not None:
+                begun.adopt(place.spelled(), standing)
+            with marked.opened(begun.mark()):
+                begun = begun.adopt(place.spelled(), marked.mark)
+                size = self._fill(marked, begun)
+                kept = self.sinking.act() if self.sinking else None
+                marked.lift(self.moving.metadata(begun.query_id))
+        return Laid(
+            destination=begun.root,
+            files=len(self.moving.files),
+            bytes=size,
+            epoch=self.manifest.epoch,
+            query_id=begun.query_id,
+            fork=begun.fork,
+            edits=tuple(self.rewritten.edits),
+            sink=self.sinking.sink.spelled() if self.sinking else self.manifest.metadata.get(SINK),
+            sink_log=self.sinking.copy.spelled() if self.sinking else None,
+            sink_applied=self.sinking is not None and self.sinking.apply,
+            sink_kept=kept,
+        )
 
-def _owner(records: PipelineRecords, manifest: Manifest, query_id: str, edits: list[str], fork: bool) -> bytes:
-    owner = Owner(
-        token=new_token(),
-        pipeline_id=manifest.pipeline_id,
-        pipeline=records.name,
-        repository=records.store.url,
-        generation=manifest.generation,
-        slot=manifest.slot,
-        epoch=manifest.epoch,
-        checkpoint_id=manifest.checkpoint_id,
-        query_id=query_id,
-        fork=fork,
-        created_ms=now_ms(),
-        edits=edits,
-    )
-    return seal(owner)
+    def _fill(self, place: Place, begun: _Begun) -> int:
+        """Write all but `metadata`, and give the bytes of the whole without Holdfast's own."""
+        changed = self.rewritten.files
+        files = {name: a for name, a in self.moving.files.items() if name not in changed and name != METADATA}
+        _, size = lay_files(self.records, files, place, self.progress)
+        for name, data in {**changed, OWNER: self._owner(begun)}.items():
+            place.write(name, data)
+        return size + sum(map(len, changed.values())) + len(self.moving.metadata(begun.query_id))
 
-
-def _mark(manifest: Manifest, changes: Changes) -> bytes:
-    """What `metadata` holds until the restore is done: no query id, so that Spark can't start there."""
-    what = {
-        "holdfast": "a restore is not finished: run it again, or delete this directory",
-        "checkpoint_id": manifest.checkpoint_id,
-        "fork": changes.fork,
-        "map_paths": dict(changes.map_paths),
-        "set_offsets": [str(edit) for edit in changes.set_offsets],
-    }
-    return msgspec.json.encode(what, order="deterministic")
+    def _owner(self, begun: _Begun) -> bytes:
+        manifest = self.manifest
+        owner = Owner(
+            token=begun.token,
+            pipeline_id=manifest.pipeline_id,
+            pipeline=self.records.name,
+            repository=self.records.store.url,
+            generation=manifest.generation,
+            slot=manifest.slot,
+            epoch=manifest.epoch,
+            checkpoint_id=manifest.checkpoint_id,
+            query_id=begun.query_id,
+            fork=begun.fork,
+            created_ms=begun.created_ms,
+            edits=self.rewritten.edits,
+        )
+        return seal(owner)

@@ -94,6 +94,8 @@ class OperatorMetadata:
 def parse_query_id(data: bytes) -> str:
     """The query's id from `metadata`."""
     found = _object(_text(data))
+    if "holdfast" in found:
+        raise Malformed("a restore into this directory is not finished")
     if not isinstance(found.get("id"), str) or not found["id"]:
         raise Malformed("it holds no query id")
     return str(found["id"])

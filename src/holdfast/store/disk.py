@@ -87,8 +87,8 @@ def sync_below(root: Path, *, deep: bool = True) -> None:
                 return
         finally:
             os.close(fd)
-    places = [os.path.join(folder, name) for folder, _, files in os.walk(root) for name in (*files, "")]
-    for place in places if deep else [os.fspath(root)]:
+    below = (os.path.join(folder, name) for folder, _, files in os.walk(root) for name in (*files, ""))
+    for place in below if deep else [os.fspath(root)]:
         fd = os.open(place, os.O_RDONLY)
         try:
             sync(fd)

@@ -1,0 +1,83 @@
+"""Which Spark can start from what another Spark wrote: what it would reject, or read wrongly, is known beforehand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from holdfast.errors import BadValue
+
+__all__ = ["Formats", "Version", "parse_version", "rejects"]
+
+Version: TypeAlias = tuple[int, int]
+
+PREFIX = "spark.sql.streaming."
+REMADE = (4, 1)
+"""From this version on, Spark does not start from state of checkpoint format 2 that an older one wrote."""
+
+
+@dataclass(frozen=True)
+class Formats:
+    """What decides whether a Spark can read a checkpoint.
+
+    `settings` are those that the offset log pins. `schemas_apart` says that an operator keeps its schemas beside its
+    partitions, as transformWithState and the newer joins do; `join` is the state format of a join among those.
+    """
+
+    state_checkpoint: int = 1
+    join: int = 1
+    offset_log: int = 1
+    commit_log: int = 1
+    schemas_apart: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def setting(self, name: str) -> str:
+        return self.settings.get(PREFIX + name, "")
+
+
+class _Need(NamedTuple):
+    what: str
+    holds: bool
+    since: Version
+
+
+def parse_version(text: str) -> Version:
+    """`4.3.0`, `4.0`, `3.5.1.dev0`: what counts are the first two numbers."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        raise BadValue(f"Spark version {text!r}", "write it as 4.3 or 4.3.0")
+    return int(found[1]), int(found[2])
+
+
+def rejects(formats: Formats, target: str, captured: str | None = None) -> str | None:
+    """Why Spark `target` can't go on from a checkpoint, or None; `captured` is the version that wrote it, if known."""
+    version = parse_version(target)
+    unmet = [need for need in _needs(formats) if need.holds and version < need.since]
+    if unmet:
+        need = max(unmet, key=lambda need: need.since)
+        return f"{need.what} needs Spark {_shown(need.since)} or newer"
+    if formats.state_checkpoint >= 2 and captured is not None and parse_version(captured) < REMADE <= version:
+        return f"Spark {_shown(REMADE)} and newer do not start from the state checkpoint format 2 of Spark {captured}"
+    return None
+
+
+def _needs(formats: Formats) -> tuple[_Need, ...]:
+    merged = formats.setting("stateStore.rocksdb.mergeOperatorVersion")
+    return (
+        _Need("state checkpoint format 2", formats.state_checkpoint >= 2, (4, 0)),
+        _Need("an operator with schemas of its own (transformWithState, join)", formats.schemas_apart, (4, 0)),
+        _Need("state in Avro", formats.setting("stateStore.encodingFormat") == "avro", (4, 0)),
+        _Need("state with row checksums", formats.setting("stateStore.rowChecksum.enabled") == "true", (4, 1)),
+        _Need("join state format 3", formats.join == 3, (4, 1)),
+        _Need("join state format 4", formats.join >= 4, (4, 2)),
+        _Need("offset log version 2", formats.offset_log >= 2, (4, 2)),
+        _Need("commit log version 3", formats.commit_log >= 3, (4, 2)),
+        # An older Spark would start, and join the values of a list by another rule.
+        _Need("RocksDB merge operator 2", formats.schemas_apart and merged == "2", (4, 2)),
+    )
+
+
+def _shown(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,51 @@
+"""The one Spark session of a test process, set up so that snapshots, zips and clean-ups occur within short runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+__all__ = ["SPARK_VERSION", "start_session"]
+
+SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+_TESTS = Path(__file__).resolve().parents[1]
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if SPARK_VERSION >= (4, 1) else "")
+
+_CONF = {
+    "spark.driver.memory": "1g",
+    # Short runs never earn back what the second compiler and a concurrent collector cost.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+    # Python workers import the functions of the workloads from here.
+    "spark.executorEnv.PYTHONPATH": str(_TESTS),
+}
+
+
+def start_session(extra: Mapping[str, str] | None = None, master: str = "local[2]") -> SparkSession:
+    """Start Spark; `extra` adds to or overrides its configuration.
+
+    Start it once in a process: Spark does not come back reliably after it was stopped.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("holdfast-tests")
+    for key, value in {**_CONF, **(extra or {})}.items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
