@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from spark.directories import MadeDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/how-to/python-loop.md"]
+PAGES = ["README.md", "docs/how-to/python-loop.md", "docs/how-to/sidecar.md"]
 ADDRESS = re.compile(r'"(?:file|s3|az|gs)://[^"]*"')
 ORDERS = [SimpleNamespace(customer="ann", amount=2), SimpleNamespace(customer="bob", amount=3)]
 
@@ -26,7 +27,7 @@ def run(code: str, place: Path, names: dict[str, Any]) -> None:
 
 
 def test_the_pages_have_the_snippets_that_are_tried_here() -> None:
-    assert [len(blocks(page)) for page in PAGES] == [2, 1]
+    assert [len(blocks(page)) for page in PAGES] == [2, 1, 2]
 
 
 def test_the_loop_in_the_readme_runs_twice_and_goes_on_where_it_stood(tmp_path: Path) -> None:
@@ -62,3 +63,14 @@ def test_the_snippet_of_the_how_to_runs_twice_and_goes_on_where_it_stood(tmp_pat
         names: dict[str, Any] = {"read_orders": lambda start: enumerate(ORDERS, start)}
         run(code, tmp_path / "repository", names)
         assert names["totals"] == expected
+
+
+def test_the_snippets_of_the_sidecar_capture_a_directory(tmp_path: Path) -> None:
+    holdfast.open(str(tmp_path / "repository"), create=True)
+    made = MadeDirectory(tmp_path / "ck")
+    for code in blocks("docs/how-to/sidecar.md"):
+        made.batch()
+        made.batch()
+        run(code.replace("/data/checkpoints/orders", str(made.root)), tmp_path / "repository", {})
+    orders = holdfast.open(str(tmp_path / "repository")).pipeline("orders")
+    assert orders["before-upgrade"].epoch == 0

@@ -141,3 +141,8 @@ def test_a_chain_is_a_snapshot_and_then_deltas_that_join_up() -> None:
     assert chain_breaks([first, second, third]) is None
     for broken in ([], [second], [second, third], [first, third], [first, third, second], [first, first]):
         assert chain_breaks(broken) is not None
+
+
+def test_a_directory_of_spark_has_no_pipeline_hash_to_miss() -> None:
+    manifest = msgspec.structs.replace(sound(), pipeline_hash="", engine="spark")
+    assert [finding for finding in manifest.validate() if finding.where == "pipeline_hash"] == []

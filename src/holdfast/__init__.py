@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from holdfast.recovery import Demands, Recovered
     from holdfast.repository.uploads import Limits
     from holdfast.settle import LoopSink
+    from holdfast.spark.attach import Attached, AttachedStatus, Stopped, attach
     from holdfast.states import Cell, Checkpointable
     from holdfast.store import RetryPolicy
 
 _WHERE = {
     "Artifact": "manifest",
+    "Attached": "spark.attach",
+    "AttachedStatus": "spark.attach",
     "Cell": "states",
     "Checked": "check",
     "Checkpoint": "checkpoint",
@@ -62,7 +65,9 @@ _WHERE = {
     "Schedule": "decide.schedule",
     "SinkStatus": "manifest",
     "Slot": "layout",
+    "Stopped": "spark.attach",
     "StoredPipeline": "handles",
+    "attach": "spark.attach",
     "capture": "capturing",
     "fingerprint": "decide.fingerprint",
     "open": "handles",
@@ -70,6 +75,8 @@ _WHERE = {
 
 __all__ = [
     "Artifact",
+    "Attached",
+    "AttachedStatus",
     "Cell",
     "Checked",
     "Checkpoint",
@@ -96,8 +103,10 @@ __all__ = [
     "Schedule",
     "SinkStatus",
     "Slot",
+    "Stopped",
     "StoredPipeline",
     "__version__",
+    "attach",
     "capture",
     "fingerprint",
     "open",

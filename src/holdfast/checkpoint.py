@@ -20,7 +20,8 @@ from holdfast.store.address import LocalAddress, read_address, redact
 
 if TYPE_CHECKING:
     from holdfast.handles import StoredPipeline
-    from holdfast.spark.lay import FileSink, Laid
+    from holdfast.spark.edits import OffsetEdit
+    from holdfast.spark.lay import Changes, FileSink, Laid
 
 __all__ = ["Checkpoint"]
 
@@ -110,7 +111,9 @@ class Checkpoint:
         options: Mapping[str, str] | None = None,
         map_paths: Mapping[str, str] | None = None,
         set_offsets: Sequence[str] = (),
-        file_sink: FileSink | str | None = None,
+        file_sink: str | None = None,
+        sink_options: Mapping[str, str] | None = None,
+        apply_sink: bool = False,
         spark: str | None = None,
         state_only: bool = False,
         retry: RetryPolicy | None = None,
@@ -118,17 +121,20 @@ class Checkpoint:
         """Lay the checkpoint down in a new place, verified, whole or not at all.
 
         That of a Spark query becomes a directory that Spark starts from, local or in an object store, to which
-        `options` belong; `lay_down` says what is refused. `map_paths` are places that have moved, old to new,
-        `set_offsets` are such as "0:orders:3=1042". That of a Python loop becomes plain files in a local folder, and
-        takes none of these.
+        `options` belong; `lay_down` says what is refused. `map_paths` are places that have moved, old to new;
+        `set_offsets` are such as "0:orders:3=1042"; `file_sink` is where the query writes to, whose log is cut back
+        beside the directory and, with `apply_sink`, in its place. That of a Python loop becomes plain files in a local
+        folder, and takes none of these.
         """
         if self.manifest.engine == PYTHON:
             if options or map_paths or set_offsets or file_sink:
                 raise BadValue(f"{self.pipeline.name}@{self.slot}", "this is for checkpoints of a Spark query only")
             return restore_to_files(self.pipeline.records, self.manifest, _local(destination), progress)
-        return self._lay(
-            destination, progress, False, options, map_paths, set_offsets, file_sink, spark, state_only, retry
-        )
+        from holdfast.spark.lay import Changes, FileSink
+
+        changes = Changes(False, map_paths or {}, _offset_edits(set_offsets))
+        sink = FileSink(file_sink, sink_options, apply_sink) if file_sink else None
+        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry)
 
     def fork(
         self,
@@ -138,7 +144,8 @@ class Checkpoint:
         options: Mapping[str, str] | None = None,
         map_paths: Mapping[str, str] | None = None,
         set_offsets: Sequence[str] = (),
-        file_sink: FileSink | str | None = None,
+        file_sink: str | None = None,
+        sink_options: Mapping[str, str] | None = None,
         spark: str | None = None,
         state_only: bool = False,
         retry: RetryPolicy | None = None,
@@ -147,34 +154,33 @@ class Checkpoint:
 
         Give it sinks of its own. When it is captured it goes under a pipeline name of its own.
         """
-        return self._lay(
-            destination, progress, True, options, map_paths, set_offsets, file_sink, spark, state_only, retry
-        )
+        # Only restore and fork need what knows Spark's files; listing and checking start faster without.
+        from holdfast.spark.lay import Changes, FileSink
+
+        changes = Changes(True, map_paths or {}, _offset_edits(set_offsets))
+        sink = FileSink(file_sink, sink_options) if file_sink else None
+        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry)
 
     def _lay(
         self,
         destination: str | Path,
+        changes: Changes,
+        sink: FileSink | None,
         progress: Progress | None,
-        fork: bool,
         options: Mapping[str, str] | None,
-        map_paths: Mapping[str, str] | None,
-        set_offsets: Sequence[str],
-        file_sink: FileSink | str | None,
         spark: str | None,
         state_only: bool,
         retry: RetryPolicy | None,
     ) -> Laid:
-        # Only these two need all that knows Spark's files; listing and checking start faster without.
-        from holdfast.spark.edits import parse_offset_edit
-        from holdfast.spark.lay import Changes, FileSink, lay_down
+        from holdfast.spark.lay import lay_down
 
         return lay_down(
             self.pipeline.records,
             self.manifest,
             str(destination),
-            Changes(fork, map_paths or {}, tuple(map(parse_offset_edit, set_offsets))),
+            changes,
             options=options,
-            sink=FileSink(file_sink) if isinstance(file_sink, str) else file_sink,
+            sink=sink,
             spark=spark,
             state_only=state_only,
             retry=retry,
@@ -189,6 +195,12 @@ class Checkpoint:
 
     def unpin(self) -> list[Pin]:
         return remove_pins(self.pipeline.records, self.slot)
+
+
+def _offset_edits(texts: Sequence[str]) -> tuple[OffsetEdit, ...]:
+    from holdfast.spark.edits import parse_offset_edit
+
+    return tuple(map(parse_offset_edit, texts))
 
 
 def _local(destination: str | Path) -> Path:

@@ -195,6 +195,10 @@ class Draft:
             self._files[name] = artifact
         return artifact
 
+    def abandon(self) -> None:
+        """Give the draft up and remove the bytes that it has sent. Never once it was given to `publish`."""
+        self._upload.abandon()
+
     def _chain(self, operator: str, partition: int) -> list[Artifact]:
         with self._lock:
             mine = self._operators.get(operator, {}).get(partition)

@@ -250,13 +250,6 @@ def test_check_with_repair_does_not_call_it_a_repair_when_something_is_left_as_i
     assert "repaired" not in answer.out
 
 
-@pytest.mark.parametrize("word", ["/data/checkpoints", "s3://bucket/dir", "./here"])
-def test_check_of_a_directory_is_refused_with_a_clear_message(orders: Repository, word: str) -> None:
-    answer = invoke("check", word)
-    assert answer.code == 2
-    assert "is a directory or an address" in answer.err
-
-
 def test_times_are_shown_in_utc_when_asked(orders: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()

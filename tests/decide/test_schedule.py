@@ -62,6 +62,8 @@ def test_a_duration_is_shown_in_its_largest_whole_unit() -> None:
         ("30s", Schedule(every_ms=30_000)),
         ("1000 events", Schedule(every_events=1000)),
         ("1 event", Schedule(every_events=1)),
+        ("10 batches", Schedule(every_events=10)),
+        ("1batch", Schedule(every_events=1)),
         ("1000EVENTS", Schedule(every_events=1000)),
         (1000, Schedule(every_events=1000)),
     ],

@@ -10,7 +10,6 @@ from typing import Any
 
 import holdfast
 from holdfast.spark import lay
-from holdfast.spark.lay import FileSink
 from holdfast.spark.places import SparkPlace
 
 STEPS = frozenset({"open", "os.mkdir", "os.rename", "os.rmdir", "os.remove", "os.truncate", "fcntl.flock"})
@@ -33,7 +32,7 @@ def main() -> None:
     checkpoint = holdfast.open(repository).find("p")
     given: dict[str, Any] = {"options": options}
     if sink:
-        given["file_sink"] = FileSink(sink, options, apply=True)
+        given |= {"file_sink": sink, "sink_options": options, "apply_sink": True}
     # What comes before the first write takes far longer than all of them.
     lay._installed()
     SparkPlace(destination, options).directory().look()

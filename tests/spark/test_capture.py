@@ -175,6 +175,17 @@ def test_a_file_that_is_replaced_while_others_are_read_is_read_again(
     assert place.reads.count("state/0/0/2.changelog") == 2
 
 
+def test_an_attempt_in_vain_leaves_no_bytes_behind(pipeline: StoredPipeline, made: MadeDirectory) -> None:
+    ran(made, 3)
+    place = Meddling(made.root)
+    place.before_look(2, lambda: made.write("state/0/0/2.changelog", b"by a retry, and large"))
+    epoch_taken(capturer(pipeline, place, limits=Limits(inline=0, single=20)).take())
+    assert place.looks == 4, "the first attempt was in vain"
+    stored = {info.key for info in pipeline.records.store.list(pipeline.records.keys.data)}
+    named = pipeline.checkpoints()[0].manifest.objects
+    assert {key.removesuffix(".index") for key in stored} == {pipeline.records.keys.prefix + path for path in named}
+
+
 def test_a_file_that_goes_once_it_was_read_is_ours(pipeline: StoredPipeline, made: MadeDirectory) -> None:
     ran(made, 3)
     place = Meddling(made.root)

@@ -216,13 +216,13 @@ def test_a_file_that_no_checkpoint_holds_and_that_is_damaged_stops_all(pipeline:
 
 def test_a_directory_with_another_past_is_refused(pipeline: StoredPipeline) -> None:
     with bring_back(samples()["hdfs"]) as root:
-        capture(pipeline, LocalDirectory(root))
+        manifest = capture(pipeline, LocalDirectory(root))
         last = last_batch(root)
         without_sidecars(root)
         # Taken back in place and run on: the batch was planned at another time, and came to another result.
         path = root / f"offsets/{last}"
         path.write_text(path.read_text().replace('"batchTimestampMs":1', '"batchTimestampMs":2'))
-        (root / f"state/0/0/{last + 1}.delta").write_bytes((root / f"state/0/1/{last + 1}.delta").read_bytes())
+        harm(root / next(name for name in manifest.files if name.startswith("state/0/1/")), "one bit flipped")
         (root / "metadata").unlink()
         made = plan(pipeline, root)
         assert made.refused[0].startswith(f"its batch {last} is not the one that was captured")
@@ -313,12 +313,12 @@ def _run_one_batch_more(root: Path) -> None:
     entry = (root / f"offsets/{last}").read_text().replace('"batchTimestampMs":1', '"batchTimestampMs":2')
     (root / f"offsets/{last + 1}").write_text(entry)
     for partition in (root / "state/0").glob("[0-9]*"):
-        shutil.copyfile(root / "state/0/0" / _empty_delta(root), partition / f"{last + 2}.delta")
+        shutil.copyfile(_empty_delta(), partition / f"{last + 2}.delta")
     (root / f"commits/{last + 1}").write_text((root / f"commits/{last}").read_text())
 
 
-def _empty_delta(root: Path) -> str:
-    return min((path.stat().st_size, path.name) for path in (root / "state/0/0").glob("*.delta"))[1]
+def _empty_delta() -> Path:
+    return min(samples()["hdfs"].pristine.glob("state/0/*/*.delta"), key=lambda path: path.stat().st_size)
 
 
 def test_what_was_edited_in_a_restore_is_not_taken_for_damage(pipeline: StoredPipeline, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from holdfast.store.local_directory import LocalDirectory
 from servers import S3Server
 from spark.harms import HARMS, harm, sidecar, without_sidecars
 from spark.meddling import Meddling
-from spark.replay import Replay, history
+from spark.replay import History, Replay
 from spark.samples import KINDS, UPTO, bring_back, samples
 
 STREAMS = (".delta", ".snapshot", ".changelog")
@@ -285,8 +285,8 @@ def test_a_query_that_has_only_begun_is_no_fault() -> None:
         assert (found.faults, found.committed, found.planned, found.newest_whole) == ([], (), 0, None)
 
 
-def test_a_running_query_is_never_called_damaged(tmp_path: Path) -> None:
-    replay = Replay(history(), tmp_path / "live")
+def test_a_running_query_is_never_called_damaged(history: History, tmp_path: Path) -> None:
+    replay = Replay(history, tmp_path / "live")
     replay.to("commits/1")
     player = threading.Thread(target=replay.run, args=(0.05,))
     player.start()
@@ -303,9 +303,9 @@ def test_a_running_query_is_never_called_damaged(tmp_path: Path) -> None:
     assert newest > 2
 
 
-def test_a_file_that_goes_while_it_is_read_is_looked_for_again(tmp_path: Path) -> None:
+def test_a_file_that_goes_while_it_is_read_is_looked_for_again(history: History, tmp_path: Path) -> None:
     live = tmp_path / "live"
-    replay = Replay(history(), live)
+    replay = Replay(history, live)
     replay.to("commits/6")
 
     def move_on() -> None:

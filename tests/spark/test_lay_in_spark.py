@@ -18,7 +18,7 @@ from holdfast.errors import SinkLogGone
 from holdfast.handles import Repository
 from holdfast.spark import lay
 from holdfast.spark.capture import Capturer, Taken
-from holdfast.spark.lay import FileSink, Laid
+from holdfast.spark.lay import Laid
 from holdfast.store import open_directory
 from servers import KafkaServer, S3Server, kafka_conf, s3a_conf
 from spark.remote import RemoteSpark, SparkFailed, remote_spark
@@ -168,7 +168,7 @@ def test_after_a_restore_to_an_older_batch_a_file_sink_holds_every_row_once(
     spark("file_sink", **given, checkpoint=tmp_path / "ck")
     assert spark("read_sink", output=url) == list(range(33))
     feed(tmp_path / "in", 11, 13)
-    place = laid(checkpoint, tmp_path / "new", file_sink=FileSink(url, options, apply=True))
+    place = laid(checkpoint, tmp_path / "new", file_sink=url, sink_options=options, apply_sink=True)
     assert place.sink_kept is not None
     assert spark("read_sink", output=url) == list(range(18)), "the sink is back at the checkpoint"
     spark("file_sink", **given, checkpoint=place.destination, per_batch=2)
@@ -204,9 +204,9 @@ def test_a_log_that_spark_has_joined_and_dropped_is_brought_back_from_the_captur
     spark("file_sink", **given, checkpoint=tmp_path / "ck")
     assert not (out / "_spark_metadata" / "5").exists(), "Spark has dropped it"
     with pytest.raises(SinkLogGone):
-        laid(plain, tmp_path / "new", file_sink=FileSink(str(out), apply=True))
+        laid(plain, tmp_path / "new", file_sink=str(out), apply_sink=True)
     assert not (tmp_path / "new").exists()
-    place = laid(kept, tmp_path / "new", file_sink=FileSink(str(out), apply=True))
+    place = laid(kept, tmp_path / "new", file_sink=str(out), apply_sink=True)
     spark("file_sink", **given, checkpoint=place.destination, per_batch=3)
     assert spark("read_sink", output=out) == list(range(42))
 

@@ -289,7 +289,7 @@ def test_a_swap_in_a_store_leaves_the_new_log_and_keeps_the_old_one(any_store: S
     fill(any_store, files)
     kept = swap_in(Place(any_store), of(files, 5))
     assert kept is not None
-    assert kept.startswith(f"s3://bucket/sink/{LOG}.before-epoch-5-")
+    assert kept.startswith(f"s3a://bucket/sink/{LOG}.before-epoch-5-")
     assert stored(any_store) == {name: data for name, data in files.items() if (batch_of(name) or 0) <= 5}
     assert stored(any_store, kept.rpartition("/")[2]) == files
     assert swap_in(Place(any_store), of(files, 5)) is None

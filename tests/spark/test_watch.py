@@ -723,6 +723,10 @@ def latest_epoch(repository: holdfast.Repository, name: str) -> int | None:
     return latest.epoch if latest else None
 
 
+def wait_for_epoch(repository: holdfast.Repository, epoch: int) -> None:
+    wait_until(lambda: latest_epoch(repository, "p") == epoch)
+
+
 def test_each_run_of_a_real_job_is_followed_to_its_last_batch(spark: SparkSession, tmp_path: Path) -> None:
     repository = holdfast.open(str(tmp_path / "repo"), create=True)
     live, inputs, window = tmp_path / "live", tmp_path / "inputs", WORKLOADS["window"]
@@ -732,17 +736,17 @@ def test_each_run_of_a_real_job_is_followed_to_its_last_batch(spark: SparkSessio
     )
     outputs: dict[int, Any] = {}
     with in_background(watcher):
-        for upto in (4, 6, 12):
+        for upto in (3, 5, 10):
             last_run = run(spark, window, "changelog-2", inputs, str(live), upto=upto)
             outputs |= last_run
-            wait_until(lambda last=max(last_run): latest_epoch(repository, "p") == last)  # type: ignore[misc]
+            wait_for_epoch(repository, max(last_run))
     assert [event for event in events if isinstance(event, Failed | Ended)] == []
     pipeline = repository.pipeline("p")
     epochs = assert_all_restore(pipeline.records, tmp_path)
     # A restart leaves out a batch without data that would come next: so a cut of the last run, with data after it.
     cut = max(epoch for epoch in epochs if min(last_run) <= epoch < max(last_run) - 2)
     laid = lay_down(pipeline.records, pipeline[f"epoch:{cut}"].manifest, str(tmp_path / "restored"))
-    rest = run(spark, window, "changelog-2", inputs, laid.destination, upto=12)
+    rest = run(spark, window, "changelog-2", inputs, laid.destination, upto=10)
     assert rest == {epoch: rows for epoch, rows in outputs.items() if epoch > cut}
 
 
@@ -761,8 +765,8 @@ def test_a_real_query_that_retains_two_batches_is_overtaken_and_caught_up_with(
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     try:
         with in_background(*watchers):
-            outputs = run(spark, window, "hdfs", inputs, str(live), upto=14)
-            wait_until(lambda: latest_epoch(repository, "p") == max(outputs))
+            outputs = run(spark, window, "hdfs", inputs, str(live), upto=12)
+            wait_for_epoch(repository, max(outputs))
     finally:
         spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     assert [event for event in events if isinstance(event, Failed | Ended)] == []
@@ -770,5 +774,5 @@ def test_a_real_query_that_retains_two_batches_is_overtaken_and_caught_up_with(
     epochs = assert_all_restore(pipeline.records, tmp_path)
     cut = min(epochs)
     laid = lay_down(pipeline.records, pipeline[f"epoch:{cut}"].manifest, str(tmp_path / "restored"))
-    rest = run(spark, window, "hdfs", inputs, laid.destination, upto=14)
+    rest = run(spark, window, "hdfs", inputs, laid.destination, upto=12)
     assert rest == {epoch: rows for epoch, rows in outputs.items() if epoch > cut}

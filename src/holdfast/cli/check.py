@@ -196,7 +196,8 @@ def _show_directory(session: Session, checked: DirectoryChecked) -> None:
     worth = [fault for fault in checked.faults if fault.severity != "note" or not output.quiet]
     for fault in worth:
         output.line()
-        where = f" (batches {ranges(fault.batches)})" if len(fault.batches) > 1 else ""
+        many = "batches" if len(fault.batches) > 1 else "batch"
+        where = f" ({many} {ranges(fault.batches)})" if fault.batches else ""
         output.line(Styled(f"{fault.severity}: {fault.name}{where}", STYLES[fault.severity]))
         output.line(f"  {fault.what}")
         if fault.means:

@@ -114,7 +114,7 @@ def command(session: Session, reference: str, destination: str, apply_sink: bool
         raise click.UsageError("--apply-sink goes with --file-sink URL.")
     checkpoint = session.repository().find(reference)
     with session.output.progress("restore") as progress:
-        restored = checkpoint.restore(destination, progress, **laying(session, said, apply_sink=apply_sink))
+        restored = checkpoint.restore(destination, progress, apply_sink=apply_sink, **laying(session, said))
     from holdfast.restore import Restored
 
     if not isinstance(restored, Restored):
@@ -125,18 +125,16 @@ def command(session: Session, reference: str, destination: str, apply_sink: bool
         _summary(session, "Restored", checkpoint, restored)
 
 
-def laying(session: Session, said: Mapping[str, Any], *, apply_sink: bool = False) -> dict[str, Any]:
+def laying(session: Session, said: Mapping[str, Any]) -> dict[str, Any]:
     """What was said on the command line, as `Checkpoint.restore` and `fork` take it."""
-    from holdfast.spark.lay import FileSink
-
     if len({old for old, _ in said["map_path"]}) < len(said["map_path"]):
         raise click.UsageError("--map-path: the same OLD is given twice.")
-    sink = FileSink(said["file_sink"], dict(said["sink_option"]), apply_sink) if said["file_sink"] else None
     return {
         "options": dict(said["dest_option"]),
         "map_paths": dict(said["map_path"]),
         "set_offsets": said["set_offset"],
-        "file_sink": sink,
+        "file_sink": said["file_sink"],
+        "sink_options": dict(said["sink_option"]),
         "spark": said["spark"],
         "state_only": said["state_only"],
         "retry": session.retry(),

@@ -135,6 +135,16 @@ class Upload:
             raise failures[0]
         return dict(self.objects)
 
+    def abandon(self) -> None:
+        """Remove what was sent so far. Only while no manifest that names it can have been created."""
+        with self._lock:
+            self._pack = PackBuilder()
+            running = list(self._running)
+        for future in running:
+            future.exception()
+        above = self._prefix[: self._relative]
+        self._store.delete([above + path for path in self.objects])
+
     def _next_single(self) -> str:
         self._singles += 1
         return f"{self._prefix}artifact-{self._singles - 1}"

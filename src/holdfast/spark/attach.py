@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.decide.schedule import Schedule, parse_every
@@ -18,8 +18,10 @@ from holdfast.manifest import Manifest
 from holdfast.spark.capture import Capturer
 from holdfast.spark.cut import batches_in
 from holdfast.spark.following import LAST, Follower
-from holdfast.spark.live import LiveQuery, live_query
 from holdfast.store import Directory, open_directory
+
+if TYPE_CHECKING:
+    from holdfast.spark.live import LiveQuery
 
 __all__ = ["Attached", "AttachedStatus", "Every", "Stopped", "attach"]
 
@@ -78,6 +80,9 @@ def attach(
     the checkpoint location must be given as `directory`; `options` are those of the store that it lies in, such as an
     endpoint. The handle that this returns need not be kept: the captures go on without it.
     """
+    # Here, since the rest of Holdfast does without pyspark.
+    from holdfast.spark.live import live_query
+
     schedule = every if isinstance(every, Schedule) else parse_every(every)
     live = live_query(query)
     location = directory or live.location

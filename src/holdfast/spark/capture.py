@@ -286,9 +286,12 @@ class Capturer:
             about = describe_cut(cut, self.directory.url, self._spark_version)
             if self._file_sink is not None:
                 about = keep_sink_log(draft, self._file_sink, about)
+            is_whole = self._still_there(read)
         except (ObjectMissing, ChangedWhileRead):
-            return None
-        if not self._still_there(read):
+            is_whole = False
+        if not is_whole:
+            # A generation may go on for months, and what its drafts leave behind is swept only after it.
+            draft.abandon()
             return None
         try:
             manifest = publisher.publish(draft, about)

@@ -12,6 +12,7 @@ import time
 import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.decide.schedule import Schedule, ScheduleState, due
 from holdfast.errors import (
@@ -28,7 +29,9 @@ from holdfast.manifest import Manifest
 from holdfast.names import waiting_requests
 from holdfast.spark.capture import Capturer, NotYet, Taken
 from holdfast.spark.cut import batches_in
-from holdfast.spark.live import LiveQuery, State
+
+if TYPE_CHECKING:
+    from holdfast.spark.live import LiveQuery, State
 
 __all__ = ["LAST", "Follower", "Tally"]
 

@@ -30,6 +30,9 @@ class SparkPlace:
     def __post_init__(self) -> None:
         if isinstance(read_address(self.url, self.options, as_hadoop=True), MemoryAddress):
             raise BadURL(redact(self.url), "Spark can't read what is in this process's memory")
+        if self._scheme == "az":
+            why = "Spark does not know az://: write it as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…"
+            raise BadURL(redact(self.url), why)
 
     @property
     def folder(self) -> Path | None:
@@ -52,12 +55,18 @@ class SparkPlace:
         return replace(self, url=f"{self._address.rstrip('/')}{ending}{self.url[len(self._address) :]}")
 
     def spelled(self, before: str = "") -> str:
-        """The address to give to Spark; with the scheme that the query used `before` where that means the same."""
+        """The address to give to Spark. In S3 with the scheme that the query used `before`, or one that every Spark has."""
         if self.folder is not None:
-            return f"file:{self.folder.absolute()}"
-        scheme, _, rest = self._address.rstrip("/").partition("://")
-        used = before.partition("://")[0]
-        return f"{used if {scheme, used} <= S3_SCHEMES else scheme}://{rest}"
+            return self._address.rstrip("/") if self._scheme == "dbfs" else f"file:{self.folder.absolute()}"
+        scheme, rest = self._scheme, self._address.rstrip("/").partition("://")[2]
+        if scheme in S3_SCHEMES:
+            used = before.partition("://")[0]
+            scheme = used if used in S3_SCHEMES else "s3a"
+        return f"{scheme}://{rest}"
+
+    @property
+    def _scheme(self) -> str:
+        return self.url.partition(":/")[0].lower()
 
     @property
     def _address(self) -> str:
