@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import BadValue, BrokenChain, DamagedArtifact, Overtaken
 from holdfast.ids import new_id, now_ms
-from holdfast.layout import Slot
+from holdfast.layout import PipelineKeys, Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Manifest, Parent, SinkStatus
 from holdfast.records import Request
 from holdfast.repository.artifacts import load_artifacts, stream_artifact
@@ -167,13 +167,12 @@ class Draft:
         """Save a file from chunks, however large it is."""
         return self._name_file(name, self._upload.add_stream(chunks), stamp)
 
-    @property
-    def upload_prefix(self) -> str:
-        """Where the bytes of this draft go, relative to the pipeline's prefix: for processes that send some of them."""
-        return self._upload.prefix
+    def shared_upload(self) -> tuple[PipelineKeys, str]:
+        """Where the bytes of this draft go, as `Upload` takes it: for processes that send some of them."""
+        return self._records.keys, self._records.keys.prefix + self._upload.prefix
 
     def adopt_files(self, files: Mapping[str, Artifact], objects: Mapping[str, int]) -> None:
-        """Take in files that another process has sent, durably, into `upload_prefix`: objects and what lies in them."""
+        """Take in files that another process has sent, durably, to `shared_upload`: objects and what lies in them."""
         for name, artifact in files.items():
             self._name_file(name, artifact, artifact.stamp)
         self._upload.adopt(objects)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.errors import BadURL, Damage, DamagedArtifact, PlaceNotEmpty
+from holdfast.errors import BadURL, Damage, DamagedArtifact, ObjectMissing, PlaceNotEmpty
 from holdfast.ids import new_token
 from holdfast.manifest import Artifact
 from holdfast.repository.artifacts import load_artifacts, stream_artifact
@@ -192,10 +192,13 @@ class StoreFolder(Place):
 
     def standing(self) -> bytes | None:
         """The mark that is there, or what has taken its place; None if the place is empty. Raises PlaceNotEmpty."""
-        there = self._there()
-        if there and self._marked not in there:
-            raise PlaceNotEmpty(self.url)
-        return self._store.get(self._marked) if there else None
+        try:
+            return self._store.get(self._marked)
+        except ObjectMissing:
+            # Folders first: a place that was named by mistake may hold millions of objects.
+            if self._store.folders("") or self._there():
+                raise PlaceNotEmpty(self.url) from None
+        return None
 
     def _clear(self) -> None:
         self._store.delete(name for name in self._there() if name != self._marked)

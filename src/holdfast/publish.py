@@ -26,6 +26,7 @@ from holdfast.errors import (
     StoreError,
     Unsettled,
 )
+from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest, decode_head, encode_manifest
 from holdfast.names import answer, waiting_requests
@@ -105,7 +106,9 @@ class Publisher:
             self._refuse_stale()
             self.settle_unknown()
             asked = waiting_requests(self.records) if requests is None else requests
-            upload = Upload(self.records.store, self.records.keys, self.generation, self.limits, self._threads)
+            keys = self.records.keys
+            folder = keys.upload(self.generation, new_token())
+            upload = Upload(self.records.store, keys, folder, self.limits, self._threads)
             return Draft(self.records, upload, epoch, self._tip, asked, carry=carry)
 
     def publish(self, draft: Draft, about: Description) -> Manifest:

@@ -11,6 +11,7 @@ import pytest
 from builders import PACKED, keys, make_repo, save, start, state
 from holdfast.draft import PartitionState
 from holdfast.errors import DamagedRecord, StoreUnavailable
+from holdfast.ids import new_token
 from holdfast.layout import PipelineKeys, Slot
 from holdfast.manifest import Artifact
 from holdfast.repository.artifacts import load_artifact
@@ -29,7 +30,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def upload(store: Store, pool: ThreadPoolExecutor, **limits: int) -> Upload:
-    return Upload(store, KEYS, 3, Limits(**limits), pool)
+    return Upload(store, KEYS, KEYS.upload(3, new_token()), Limits(**limits), pool)
 
 
 def add(to: Upload, data: Buffer) -> Artifact:

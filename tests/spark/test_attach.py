@@ -42,7 +42,7 @@ from holdfast.store import open_store
 from holdfast.testing.faults import Around
 from spark.attaching import ROWS, assert_counts, committed, configured, counting, until
 from spark.events import files_of
-from spark.proof import Truth, run_on
+from spark.proof import Truth, after, run_on
 from spark.replay import assert_all_restore
 from spark.workloads import WORKLOADS, run
 
@@ -166,9 +166,11 @@ def test_what_is_captured_of_a_query_runs_on_as_it_did(
     outputs = run(spark, workload, store, tmp_path / "inputs", str(tmp_path / "checkpoint"), on_batch=on_batch)
     handles[0].detach()
     truth = Truth(workload, store, tmp_path / "inputs", outputs, handles[0].pipeline)
-    assert assert_all_restore(truth.pipeline.records, tmp_path)[-1] == max(outputs), "the last batch too"
-    for cut in random.sample(truth.cuts(), min(2, len(truth.cuts()))):
-        assert run_on(spark, truth, cut, tmp_path / f"from-{cut}") == {n: outputs[n] for n in outputs if n > cut}
+    taken = assert_all_restore(truth.pipeline.records, tmp_path)
+    assert taken[-1] == max(outputs), "the last batch too"
+    # A batch without data, as the last one may be, waits for more after any restart.
+    for cut in random.sample(taken[:-3], 2):
+        assert run_on(spark, truth, cut, tmp_path / f"from-{cut}") == after(outputs, cut)
 
 
 def capture_at_full_speed(
@@ -283,7 +285,7 @@ def test_a_savepoint_is_taken_when_another_terminal_asks_for_it(
     attached = holdfast.attach(query, repository, pipeline="counts", every="1 hour")
     attached.checkpoint()
     before = over(query)
-    command = [sys.executable, "-m", "holdfast", "--repo", repository.url, "savepoint", "counts@now", "from-outside"]
+    command = [sys.executable, "-m", "holdfast", "savepoint", "counts@now", "from-outside", "--repo", repository.url]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     assert attached.pipeline["from-outside"].epoch >= before
 

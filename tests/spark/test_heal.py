@@ -17,6 +17,7 @@ import holdfast
 from holdfast.errors import DamagedArtifact, NotHealable, StillRunning
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import Manifest
+from holdfast.report import check_directory, plain
 from holdfast.spark.capture import Capturer
 from holdfast.spark.heal import HealPlan, plan_heal
 from holdfast.spark.held import find_checkpoint
@@ -118,6 +119,16 @@ def test_a_plan_changes_nothing(pipeline: StoredPipeline) -> None:
         assert plan(pipeline, root).files
         assert contents(root) == before
         assert not (root / "_holdfast").exists()
+
+
+def test_a_plan_shows_no_secret(pipeline: StoredPipeline) -> None:
+    with bring_back(samples()["hdfs"]) as root:
+        capture(pipeline, LocalDirectory(root))
+        harm(root / "metadata", "cut short")
+        made = plan(pipeline, root)
+        shown = plain(made)
+    assert set(shown) == {"directory", "checkpoint", "epoch", "files", "refused"}
+    assert "SparkPlace" not in repr(made)
 
 
 def test_a_stale_checksum_beside_a_good_file_is_taken_away(pipeline: StoredPipeline) -> None:
@@ -227,6 +238,7 @@ def test_a_directory_with_another_past_is_refused(pipeline: StoredPipeline) -> N
         made = plan(pipeline, root)
         assert made.refused[0].startswith(f"its batch {last} is not the one that was captured")
         assert made.files == ()
+        assert check_directory(LocalDirectory(root), pipeline.records).damaged
 
 
 def test_offsets_that_alone_differ_are_damaged_and_not_another_past(pipeline: StoredPipeline) -> None:
@@ -257,6 +269,17 @@ def test_a_batch_whose_logs_are_both_gone_was_taken_back_on_purpose(pipeline: St
         made = plan(pipeline, root, manifest)
         assert made.refused[0] == f"its last batch is {last - 1}, and the checkpoint holds batch {last}"
         assert plan(pipeline, root).refused[0].startswith("pipeline 'orders' has no checkpoint of this directory")
+
+
+def test_a_checkpoint_that_is_older_than_the_logs_is_not_compared(pipeline: StoredPipeline) -> None:
+    with bring_back(samples()["hdfs"]) as root:
+        capture_at(pipeline, root, 1)
+        for batch in range(4):
+            (root / f"offsets/{batch}").unlink()
+            (root / f"commits/{batch}").unlink()
+        made = plan(pipeline, root)
+        assert made.refused[0] == "the checkpoint holds batch 1, of which the directory's logs no longer tell"
+        assert not check_directory(LocalDirectory(root), pipeline.records).damaged
 
 
 def test_the_checkpoint_of_another_query_is_refused(pipeline: StoredPipeline) -> None:

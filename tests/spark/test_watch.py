@@ -125,7 +125,7 @@ def test_every_so_many_batches(made: MadeDirectory, memory_store: Store) -> None
 
 def test_every_so_many_seconds(made: MadeDirectory, memory_store: Store) -> None:
     watched = Watched(memory_store, made.root, "30s")
-    assert watched.watcher.pause == 2.0
+    assert watched.watcher.pause == 1.0
     for _ in range(40):
         made.batch()
         watched.step(5)
@@ -136,7 +136,7 @@ def test_a_watch_looks_more_often_the_more_often_it_captures(tmp_path: Path, mem
     def pause(every: str) -> float:
         return Watched(memory_store, tmp_path, every).watcher.pause
 
-    assert [pause(every) for every in ("500ms", "5s", "1h", "1 batch")] == [0.2, 0.5, 2.0, 0.2]
+    assert [pause(every) for every in ("500ms", "5s", "1h", "1 batch")] == [0.2, 0.5, 1.0, 0.2]
 
 
 def test_the_last_batch_is_taken_when_all_is_quiet(watched: Watched, made: MadeDirectory) -> None:

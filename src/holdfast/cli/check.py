@@ -179,7 +179,7 @@ def _check_directory(
         chosen = session.repository().pipeline(pipeline)
         chosen.require()
         records = chosen.records
-    with session.output.progress(f"checking {directory.url}") as progress:
+    with session.output.progress("check") as progress:
         checked = check_directory(directory, records, read_all=read_all, progress=progress)
     if session.as_json:
         session.document(describe_directory(checked))

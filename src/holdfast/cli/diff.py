@@ -79,13 +79,16 @@ def _show(session: Session, it: Difference) -> None:
         ("Source watermarks", it.source_watermarks),
         ("Sink epochs", it.sink_epochs),
         ("Fingerprint", it.fingerprint),
-        ("Settings", it.settings),
     ):
         if changes:
             output.heading(heading)
             columns = [Column("name"), *_before_after(), Column("advanced", right=True)]
             shown = len(columns) if any(change.advanced is not None for change in changes) else len(columns) - 1
             output.table(columns[:shown], [_cells(change)[:shown] for change in changes], indent="  ")
+    if it.settings:
+        output.heading("Settings")
+        for change in it.settings:
+            output.line(f"  {change.name}: {change.before or 'none'} -> {change.after or 'none'}")
     if it.state:
         _show_state(session, it)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,7 +104,8 @@ def _show_spark(session: Session, it: CheckpointDetails, spark: SparkExplained) 
         _show_spark_operator(session, operator)
     if spark.settings:
         output.heading(f"Settings that a restart keeps (from offsets/{it.epoch})")
-        output.table([Column("name"), Column("value", wraps=True)], [*spark.settings.items()], indent="  ")
+        for name, value in spark.settings.items():
+            output.line(f"  {name} = {value}")
 
 
 def _state_in_words(spark: SparkExplained) -> str:
@@ -151,6 +153,9 @@ def _show_spark_operator(session: Session, operator: OperatorExplained) -> None:
     name = operator.name or "its name is not known"
     kind = f" ({operator.kind})" if operator.kind else ""
     output.heading(f"Operator {operator.number}: {name}{kind}, {amount(operator.partitions, 'partition')}")
+    if operator.partitions > 1:
+        largest, bytes_of_it = _largest(operator)
+        output.line(f"  {size(operator.bytes)}; the largest partition is {largest} with {size(bytes_of_it)}")
     if operator.problem:
         output.line(Styled(f"  damaged: {operator.problem}", "bold red"))
     columns = [
@@ -160,16 +165,20 @@ def _show_spark_operator(session: Session, operator: OperatorExplained) -> None:
         Column("deltas", right=True),
         Column("tables", right=True),
         Column("bytes", right=True),
-        Column("largest", right=True),
     ]
     rows: list[list[Cell]] = []
     for store in sorted({each.store for each in operator.stores}):
         at = [each for each in operator.stores if each.store == store]
         counts = [max(s.version for s in at), sum(s.snapshots for s in at), sum(s.deltas for s in at)]
-        sizes = [each.bytes for each in at]
-        words = [*map(str, [*counts, sum(s.tables for s in at)]), size(sum(sizes)), size(max(sizes))]
-        rows.append([store, *words])
+        rows.append([store, *map(str, [*counts, sum(s.tables for s in at)]), size(sum(s.bytes for s in at))])
     output.table(columns, rows, indent="  ")
+
+
+def _largest(operator: OperatorExplained) -> tuple[int, int]:
+    sizes: Counter[int] = Counter()
+    for store in operator.stores:
+        sizes[store.partition] += store.bytes
+    return max(sizes.items(), key=lambda item: item[1])
 
 
 def _facts(session: Session, it: CheckpointDetails) -> list[tuple[str, Cell]]:

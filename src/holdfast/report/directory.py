@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.report.plain import plain
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.held import Compared, Other, compare, find_checkpoint
-from holdfast.spark.inspect import Fault, Inspected, inspect
+from holdfast.spark.inspect import Fault, Inspected, Severity, inspect
 from holdfast.spark.meaning import meaning
 from holdfast.store.directory import Directory
 
@@ -79,7 +79,8 @@ def check_directory(
     faults = [_sharper(fault, found.get(fault.name)) for fault in inspected.faults]
     told = {fault.name for fault in faults}
     faults += [_fault(other, compared.epoch) for other in compared.others if other.name not in told]
-    faults += [Fault("warning", directory.url, why) for why in compared.refused]
+    severity: Severity = "damage" if compared.comparable else "warning"
+    faults += [Fault(severity, directory.url, why) for why in compared.refused]
     return DirectoryChecked(inspected, compared, f"{records.name}@slot:{manifest.at}", tuple(faults))
 
 

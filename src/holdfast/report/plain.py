@@ -22,7 +22,10 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\uf
 
 
 def plain(value: Any) -> Any:
-    """Structs, dataclasses and named tuples as dicts, slots as G-N, errors as code, message, hint and fields."""
+    """Structs, dataclasses and named tuples as dicts, slots as G-N, errors as code, message, hint and fields.
+
+    Private fields are left out: what a plan carries for its own use may be secret.
+    """
     if isinstance(value, Slot):
         return str(value)
     if isinstance(value, HoldfastError):
@@ -30,7 +33,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        shown = [field.name for field in fields(value) if not field.name.startswith("_")]
+        return {name: plain(getattr(value, name)) for name in shown}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from holdfast.errors import DamagedRecord
-from holdfast.ids import new_token
 from holdfast.layout import PipelineKeys
 from holdfast.manifest import Artifact
 from holdfast.repository.packs import PackBuilder
@@ -45,25 +44,25 @@ class Limits:
 class Upload:
     """Takes bytes in and says where they will lie. Safe from several threads.
 
-    Nothing that it names may be used before `finish` has returned: only then is every byte durable. Several processes
-    may share an upload: `prefix` is then that of the first, and `first` a number from which on no other counts.
+    `folder` is a key of `PipelineKeys.upload`. Nothing that it names may be used before `finish` has returned: only
+    then is every byte durable. Several processes may share a folder, each with a `first` number of its own to count
+    from.
     """
 
     def __init__(
         self,
         store: Store,
         keys: PipelineKeys,
-        generation: int,
+        folder: str,
         limits: Limits,
         pool: ThreadPoolExecutor,
         *,
-        prefix: str | None = None,
         first: int = 0,
     ) -> None:
         self._store = store
         self._limits = limits
         self._pool = pool
-        self._prefix = keys.upload(generation, new_token()) if prefix is None else keys.prefix + prefix
+        self._prefix = folder
         self._relative = len(keys.prefix)
         self._pack = PackBuilder()
         self._packs = first

@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.draft import Draft
 from holdfast.errors import (
     BrokenBatch,
     ChangedWhileRead,
@@ -31,6 +29,7 @@ from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.uploads import Limits
 from holdfast.spark.cut import Batches, Cut, Gone, Unsupported, batches_in, cut_at
 from holdfast.spark.describe import describe_cut
+from holdfast.spark.fill import Mover, fill
 from holdfast.spark.logs import Malformed, parse_query_id
 from holdfast.spark.sink_log import keep_sink_log
 from holdfast.spark.state import Snapshots
@@ -42,7 +41,6 @@ __all__ = ["LIMITS", "Capturer", "NotYet", "Same", "Taken"]
 ATTEMPTS = 20
 OLDER = 10
 """How many batches before a broken one are tried at most."""
-READERS = 16
 ENTRIES = 6
 """How often a generation is entered anew in one go: two that begin at the same instant fence each other."""
 
@@ -88,6 +86,7 @@ class Capturer:
 
     `always_claim` makes the first one begin a generation of its own; otherwise captures share the one that names the
     query. `spark_version` is written down if it is known; of a `file_sink` of the query the log is kept along.
+    A `mover` moves large captures in its own way.
     """
 
     def __init__(
@@ -100,6 +99,7 @@ class Capturer:
         new_timeline: bool = False,
         spark_version: str | None = None,
         file_sink: Directory | None = None,
+        mover: Mover | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         self.records = records
@@ -109,6 +109,7 @@ class Capturer:
         self._new_timeline = new_timeline
         self._spark_version = spark_version
         self._file_sink = file_sink
+        self._mover = mover
         self._limits = limits
         self._identity: tuple[FileStat | None, FileStat | None] | None = None
         self._who: Running | None = None
@@ -282,7 +283,7 @@ class Capturer:
         publisher = self._stand()
         draft = publisher.begin(cut.epoch, requests=requests)
         try:
-            read = _fill(draft, cut, self.directory, self._limits.single)
+            read = fill(draft, cut, self.directory, self._limits.single, self._mover)
             about = describe_cut(cut, self.directory.url, self._spark_version)
             if self._file_sink is not None:
                 about = keep_sink_log(draft, self._file_sink, about)
@@ -305,31 +306,3 @@ class Capturer:
         """Whether no file was replaced since it was read; one that is gone is fine, its bytes are ours."""
         look = self.directory.look()
         return all((now := look.stat(name)) is None or now.stamp == stat.stamp for name, stat in read.items())
-
-
-def _fill(draft: Draft, cut: Cut, directory: Directory, large: int) -> dict[str, FileStat]:
-    """Bring every file of a cut into a draft and give those that had to be read."""
-    new = {name: stat for name, stat in cut.files.items() if not draft.keep_file(name, stat.size, stat.stamp)}
-
-    def bring(name: str) -> tuple[str, FileStat]:
-        if name in cut.read:
-            data, stat = cut.read[name]
-        elif new[name].size >= large:
-            stat, chunks = directory.stream(name)
-            draft.save_file_stream(name, chunks, stat.stamp)
-            return name, stat
-        else:
-            data, stat = directory.read(name)
-        draft.save_file(name, data, stat.stamp)
-        return name, stat
-
-    return dict(_map(bring, sorted(new), directory.costly))
-
-
-def _map(
-    function: Callable[[str], tuple[str, FileStat]], names: Sequence[str], costly: bool
-) -> list[tuple[str, FileStat]]:
-    if not costly:
-        return [function(name) for name in names]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-capture") as pool:
-        return list(pool.map(function, names))

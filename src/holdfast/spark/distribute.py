@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.draft import Draft
+from holdfast.errors import ChangedWhileRead, ObjectMissing
 from holdfast.layout import PipelineKeys
 from holdfast.manifest import Artifact
 from holdfast.repository.uploads import Limits, Upload
@@ -42,10 +43,15 @@ class Address:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a task has sent: files with their stamps and sizes as they were read, and the objects that hold them."""
+    """What a task has sent: files with their stamps as they were read, and the objects that hold them.
 
-    files: dict[str, Artifact]
-    objects: dict[str, int]
+    `gone` is a file that was not there any more, `changed` one that was replaced while it was read.
+    """
+
+    files: dict[str, Artifact] = {}
+    objects: dict[str, int] = {}
+    gone: str = ""
+    changed: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,24 +61,27 @@ class Executors:
     session: Any
     directory: Address
     repository: Address
+    limits: Limits
     always: bool = False
 
     def is_worth(self, files: Mapping[str, FileStat]) -> bool:
         return self.always or sum(stat.size for stat in files.values()) >= WORTH_A_JOB
 
-    def send(
-        self, draft: Draft, keys: PipelineKeys, generation: int, files: Mapping[str, FileStat], limits: Limits
-    ) -> dict[str, FileStat]:
+    def send(self, draft: Draft, files: Mapping[str, FileStat]) -> dict[str, FileStat]:
         """Have the executors send files of the directory into the draft, and give the versions that they read.
 
-        Raises what Spark raises when a task keeps failing: a file that is gone, or a store that can't be reached.
+        Raises ObjectMissing, ChangedWhileRead, and what Spark raises when a task keeps failing.
         """
         context = self.session.sparkContext
         groups = share_out(files, context.defaultParallelism * TASKS_PER_CORE)
-        task = SendTask(self.directory, self.repository, keys, generation, draft.upload_prefix, limits)
+        task = SendTask(self.directory, self.repository, *draft.shared_upload(), self.limits)
         read: dict[str, FileStat] = {}
         for answer in context.parallelize(groups, len(groups)).mapPartitions(task).collect():
             sent = msgspec.json.decode(answer, type=Sent)
+            if sent.gone:
+                raise ObjectMissing(self.directory.url, sent.gone)
+            if sent.changed:
+                raise ChangedWhileRead(self.directory.url, sent.changed)
             draft.adopt_files(sent.files, sent.objects)
             for name, artifact in sent.files.items():
                 read[name] = FileStat(artifact.size_bytes, artifact.stamp or "", files[name].modified_ns)
@@ -86,8 +95,7 @@ class SendTask:
     directory: Address
     repository: Address
     keys: PipelineKeys
-    generation: int
-    upload_prefix: str
+    folder: str
     limits: Limits
 
     def __call__(self, groups: Iterable[Sequence[str]]) -> Iterator[bytes]:
@@ -100,16 +108,19 @@ class SendTask:
         store = open_store(self.repository.url, self.repository.options)
         files: dict[str, Artifact] = {}
         with ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="holdfast-send") as pool:
-            upload = Upload(
-                store, self.keys, self.generation, self.limits, pool, prefix=self.upload_prefix, first=first
-            )
+            upload = Upload(store, self.keys, self.folder, self.limits, pool, first=first)
             for name in names:
-                stat, chunks = directory.stream(name)
-                if stat.size >= self.limits.single:
-                    artifact = upload.add_stream(chunks)
-                else:
-                    data = b"".join(chunks)
-                    artifact = upload.add(data, hashlib.sha256(data).hexdigest())
+                try:
+                    stat, chunks = directory.stream(name)
+                    if stat.size >= self.limits.single:
+                        artifact = upload.add_stream(chunks)
+                    else:
+                        data = b"".join(chunks)
+                        artifact = upload.add(data, hashlib.sha256(data).hexdigest())
+                except ObjectMissing:
+                    return Sent(gone=name)
+                except ChangedWhileRead:
+                    return Sent(changed=name)
                 files[name] = msgspec.structs.replace(artifact, stamp=stat.stamp)
             return Sent(files, upload.finish())
 

@@ -21,8 +21,7 @@ from holdfast.repository.artifacts import load_artifact, stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.cut import Cut, batches_in, cut_at
 from holdfast.spark.describe import DIRECTORY
-from holdfast.spark.inspect import Progress, read_files
-from holdfast.spark.intact import Verdict, judge
+from holdfast.spark.intact import Progress, Verdict, judge, read_files
 from holdfast.spark.logs import Malformed, parse_query_id
 from holdfast.spark.moving import METADATA, Changes, Moving
 from holdfast.spark.places import SparkPlace
@@ -64,7 +63,8 @@ class Compared:
     """A directory and a checkpoint side by side.
 
     `others` are the files of the batch that are not what was captured; `refused` says why they can't be brought back in
-    place; `epoch` is the batch that the directory stands at.
+    place; `epoch` is the batch that the directory stands at. Where they have too little in common to compare,
+    `comparable` is False.
     """
 
     manifest: Manifest
@@ -74,6 +74,7 @@ class Compared:
     expected: Mapping[str, Expected] = field(default_factory=dict)
     files: int = 0
     bytes_read: int = 0
+    comparable: bool = True
 
 
 def find_checkpoint(records: PipelineRecords, directory: Directory) -> Manifest | None:
@@ -146,12 +147,9 @@ class _Comparison:
     def run(self) -> Compared:
         at = self._stands_at()
         found = Compared(self._manifest, at, expected=self._expected)
-        if not self._is_mine():
-            found.refused.append("the checkpoint is of another query, or of another directory of it")
-            return found
-        if self._manifest.epoch > at:
-            newest = f"its last batch is {at}" if at >= 0 else "it has no batch"
-            found.refused.append(f"{newest}, and the checkpoint holds batch {self._manifest.epoch}")
+        if why := self._too_little(at):
+            found.comparable = False
+            found.refused.append(why)
             return found
         others = self._others(found)
         if why := self._other_past(others):
@@ -179,8 +177,17 @@ class _Comparison:
         after = [batch for batch in self.batches.offsets if batch > max(last, epoch)]
         return epoch if epoch > last and epoch in self.batches.offsets and len(after) <= 1 else last
 
-    def _is_mine(self) -> bool:
-        return _is_of(self._records, self._manifest.at, self._directory.url, self._query_id, self._owner)
+    def _too_little(self, at: int) -> str | None:
+        """Why the two can't be compared."""
+        epoch = self._manifest.epoch
+        if not _is_of(self._records, self._manifest.at, self._directory.url, self._query_id, self._owner):
+            return "the checkpoint is of another query, or of another directory of it"
+        if epoch > at:
+            newest = f"its last batch is {at}" if at >= 0 else "it has no batch"
+            return f"{newest}, and the checkpoint holds batch {epoch}"
+        if epoch < min(self.batches.offsets, default=epoch):
+            return f"the checkpoint holds batch {epoch}, of which the directory's logs no longer tell"
+        return None
 
     def _other_past(self, others: Mapping[str, Other]) -> str | None:
         """Why this can't be the directory that was captured, or None if it is."""

@@ -8,8 +8,7 @@ captured finds: see `holdfast.spark.held`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -17,20 +16,18 @@ from typing import Literal, NamedTuple
 from holdfast.errors import ChangedWhileRead, DamagedRecord, NotCapturable, NoWholeBatch, ObjectMissing
 from holdfast.records import Owner
 from holdfast.spark.cut import Broken, Cut, Gone, Operator, Unsupported, batches_in, cut_at
-from holdfast.spark.intact import Proof, Verdict, judge
+from holdfast.spark.intact import Progress, Proof, Verdict, judge, read_files
 from holdfast.spark.logs import Malformed, parse_offsets, parse_query_id
 from holdfast.spark.meaning import meaning
 from holdfast.spark.state import Snapshots, provider_of
 from holdfast.spark.succession import OWNER, identify
 from holdfast.store.directory import Directory, FileStat, Look, is_leftover
 
-__all__ = ["Fault", "Inspected", "Severity", "inspect", "read_files"]
+__all__ = ["Fault", "Inspected", "Severity", "inspect"]
 
 Severity = Literal["damage", "warning", "note"]
-Progress = Callable[[str, int, int], None]
 
 ATTEMPTS = 5
-READERS = 16
 NOT_THERE = "it is not there"
 
 
@@ -103,26 +100,6 @@ def inspect(directory: Directory, *, read_all: bool = False, progress: Progress 
         if not found.faults or batches_in(directory.look()) == inspector.batches:
             return found
     raise ChangedWhileRead(directory.url, "offsets")
-
-
-def read_files(
-    directory: Directory,
-    names: Iterable[str],
-    examine: Callable[[str], Verdict],
-    sizes: Callable[[str], int],
-    progress: Progress | None = None,
-) -> list[Verdict]:
-    """Judge many files, several at once where each read is a request."""
-    chosen = list(names)
-    total, done = sum(map(sizes, chosen)), 0
-    verdicts: list[Verdict] = []
-    with ThreadPoolExecutor(READERS if directory.costly else 1, thread_name_prefix="holdfast-inspect") as pool:
-        for verdict in pool.map(examine, chosen) if directory.costly else map(examine, chosen):
-            verdicts.append(verdict)
-            done += verdict.size
-            if progress:
-                progress("reading", done, total)
-    return verdicts
 
 
 class _What(NamedTuple):

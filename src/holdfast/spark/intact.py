@@ -13,7 +13,8 @@ import struct
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,11 +24,14 @@ from holdfast.spark.logs import Malformed, parse_commit, parse_offsets, parse_op
 from holdfast.spark.lz4 import blocks
 from holdfast.store.directory import Directory
 
-__all__ = ["Proof", "Verdict", "judge", "sidecar_of"]
+__all__ = ["Progress", "Proof", "Verdict", "judge", "read_files", "sidecar_of"]
 
 Proof = Literal["checksum", "inner checksum", "form", "presence"]
 """What vouches for a file: a checksum beside it, checksums inside of it, that it can be read, or nothing at all."""
 
+Progress = Callable[[str, int, int], None]
+
+READERS = 16
 SIDECAR = b"crc\0"
 SIDECAR_HEAD = len(SIDECAR) + 4
 SST_END = bytes.fromhex("f7cff485b741e288")
@@ -69,6 +73,26 @@ def judge(directory: Directory, name: str, codec: str = "lz4", digest: str | Non
     """
     found = _judge(directory, name, codec, digest)
     return _judge(directory, name, codec, digest) if found.fault or found.beside else found
+
+
+def read_files(
+    directory: Directory,
+    names: Iterable[str],
+    examine: Callable[[str], Verdict],
+    sizes: Callable[[str], int],
+    progress: Progress | None = None,
+) -> list[Verdict]:
+    """Judge many files, several at once where each read is a request."""
+    chosen = list(names)
+    total, done = sum(map(sizes, chosen)), 0
+    verdicts: list[Verdict] = []
+    with ThreadPoolExecutor(READERS if directory.costly else 1, thread_name_prefix="holdfast-inspect") as pool:
+        for verdict in pool.map(examine, chosen) if directory.costly else map(examine, chosen):
+            verdicts.append(verdict)
+            done += verdict.size
+            if progress:
+                progress("reading", done, total)
+    return verdicts
 
 
 def _judge(directory: Directory, name: str, codec: str, digest: str | None) -> Verdict:

@@ -55,7 +55,7 @@ class SparkPlace:
         return replace(self, url=f"{self._address.rstrip('/')}{ending}{self.url[len(self._address) :]}")
 
     def spelled(self, before: str = "") -> str:
-        """The address to give to Spark. In S3 with the scheme that the query used `before`, or one that every Spark has."""
+        """The address to give to Spark; in S3 with the scheme that the query used `before`, else with s3a."""
         if self.folder is not None:
             return self._address.rstrip("/") if self._scheme == "dbfs" else f"file:{self.folder.absolute()}"
         scheme, rest = self._scheme, self._address.rstrip("/").partition("://")[2]

@@ -21,8 +21,8 @@ from holdfast.store.directory import Directory
 __all__ = ["KEPT", "LOG", "RECORDED", "SINK", "Trimmed", "batch_of", "chain_at", "keep_sink_log", "trim"]
 
 LOG = "_spark_metadata"
-KEPT = f"{LOG}.before-"
-"""How the name of a log that was replaced begins; Spark passes over names with a leading underscore."""
+KEPT = f"{LOG}.before"
+"""Where logs that were replaced are kept, each in a folder; Spark passes over names with a leading underscore."""
 RECORDED = "_holdfast/file-sink/"
 """Where a checkpoint keeps the sink's log; never laid down in a checkpoint directory."""
 SINK = "file_sink"
@@ -33,11 +33,10 @@ ENTRY = re.compile(r"(\d+)(\.compact)?")
 
 @dataclass(frozen=True)
 class Trimmed:
-    """The log as it was after a batch, by name; `beyond` are the batches that the sink's own log has after it."""
+    """The log as it was after a batch, by name; `mapped` says in how many places a path in it was."""
 
     epoch: int
     files: Mapping[str, bytes]
-    beyond: int
     mapped: int
 
     @property
@@ -91,10 +90,8 @@ def trim(
     Raises SinkLogGone where neither has it all, and where it does not belong to this sink. `since_ms` is when the
     checkpoint was taken: a log that was cut back below the batch since then tells of another run.
     """
-    look = sink.look()
-    names = [name for name in look.files(LOG) if batch_of(name) is not None]
     whole = bool(recorded) and not isinstance(chain_at(recorded, epoch), str)
-    files = dict(recorded) if whole else _present(url, sink, names, look.folders(""), epoch, since_ms)
+    files = dict(recorded) if whole else _present(url, sink, epoch, since_ms)
     root, count = read_plain(url), 0
     for name, data in files.items():
         try:
@@ -106,15 +103,15 @@ def trim(
             why = f"it names files elsewhere, such as {written(outside[0])}: is it this sink? If it moved, map the path"
             raise SinkLogGone(url, epoch, why)
         count += changed
-    return Trimmed(epoch, files, sum((batch_of(name) or 0) > epoch for name in names), count)
+    return Trimmed(epoch, files, count)
 
 
-def _present(
-    url: str, sink: Directory, names: list[str], folders: Iterable[str], epoch: int, since_ms: int
-) -> dict[str, bytes]:
+def _present(url: str, sink: Directory, epoch: int, since_ms: int) -> dict[str, bytes]:
+    # Never a look at the whole sink: it may hold millions of files.
+    names = [name for name in sink.look(LOG).files(LOG) if batch_of(name) is not None]
     if not names:
         raise SinkLogGone(url, epoch, f"there is no {LOG} in it")
-    for name in folders:
+    for name in sink.look(KEPT).folders(KEPT):
         cut = cut_back(name)
         if cut is not None and cut[0] < epoch and cut[1] > since_ms:
             why = f"its log was cut back to batch {cut[0]} since the checkpoint was taken, and tells of another run"
@@ -132,5 +129,5 @@ def _present(
 
 def cut_back(name: str) -> tuple[int, int] | None:
     """The batch and the time (ms) of an earlier cut, from the name of a log that it replaced."""
-    found = re.fullmatch(rf"{re.escape(KEPT)}epoch-(\d+)-(\d+)(?:-\w+)?", name)
+    found = re.fullmatch(r"epoch-(\d+)-(\d+)-\w+", name)
     return (int(found[1]), int(found[2])) if found else None

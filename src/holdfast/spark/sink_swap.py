@@ -17,7 +17,7 @@ from holdfast.laying import Folder
 from holdfast.spark.places import SparkPlace
 from holdfast.spark.sink_log import KEPT, LOG, Trimmed, batch_of
 from holdfast.store.contract import Store
-from holdfast.store.disk import failure, sync_below
+from holdfast.store.disk import failure, make_folders, sync_below
 
 __all__ = ["swap_in"]
 
@@ -39,8 +39,12 @@ def _in_folder(root: Path, trimmed: Trimmed) -> str | None:
     current, following = root / LOG, root / NEXT
     kept: Path | None = None
     try:
-        if following.exists():
-            # A swap was cut off. What lies here was swapped out, or never in: it stays either way.
+        was_cut_off = following.exists()
+        if not was_cut_off and _holds(current, trimmed):
+            return None
+        make_folders(str(root / KEPT))
+        if was_cut_off:
+            # What lies here was swapped out, or never in: it is kept either way.
             kept = _kept(root, trimmed) if current.exists() else None
             following.rename(kept or current)
         if not _holds(current, trimmed):
@@ -49,6 +53,7 @@ def _in_folder(root: Path, trimmed: Trimmed) -> str | None:
                     folder.write(name, data)
             kept = _exchange(following, current, _kept(root, trimmed))
         sync_below(root, deep=False)
+        sync_below(root / KEPT, deep=False)
     except OSError as error:
         raise failure(error, str(root), f"swap {LOG}") from error
     return str(kept) if kept else None
@@ -94,7 +99,7 @@ def _in_store(store: Store, trimmed: Trimmed) -> str | None:
     surplus = _beyond(there, trimmed)
     if not wanted and not surplus:
         return None
-    kept = _kept(Path(), trimmed).name
+    kept = str(_kept(Path(), trimmed))
     for name in there:
         store.copy(f"{LOG}/{name}", f"{kept}/{name}")
     # All that the shorter log needs, the joined entries last; then the newest go, one by one, so that at no time an
@@ -107,4 +112,4 @@ def _in_store(store: Store, trimmed: Trimmed) -> str | None:
 
 
 def _kept(root: Path, trimmed: Trimmed) -> Path:
-    return root / f"{KEPT}epoch-{trimmed.epoch}-{now_ms()}-{new_token()[:8]}"
+    return root / KEPT / f"epoch-{trimmed.epoch}-{now_ms()}-{new_token()[:8]}"

@@ -27,7 +27,6 @@ from holdfast.names import waiting_requests
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.uploads import Limits
 from holdfast.spark.capture import LIMITS, Capturer, NotYet, Taken
-from holdfast.spark.cut import Batches
 from holdfast.spark.quiet import Logs, Stillness, logs_of
 from holdfast.store.directory import Directory
 
@@ -37,8 +36,8 @@ NEEDS_A_PERSON = (OtherTimeline, NotCapturable, NotActivated, FormatTooNew, BadI
 CONFIRM = 2.0
 """A refusal ends the watch only if it still holds this much later: a directory that is being deleted looks rewound."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-SOONEST, SOONEST_COSTLY, LATEST = 0.2, 1.0, 2.0
-"""Bounds on the time between two looks, in seconds; where each look is a request they are further apart."""
+BOUNDS, BOUNDS_COSTLY = (0.2, 1.0), (1.0, 2.0)
+"""The least and the most time between two looks, in seconds; where each look is a request they are further apart."""
 ASKED_EVERY = 1.0
 """How often to look whether somebody asks for a savepoint."""
 
@@ -131,6 +130,7 @@ class Watcher:
         self._clock = clock
         self._captures = self._failures = self._failures_in_a_row = 0
         self._last_error: str | None = None
+        self._newest: Manifest | None = None
         self._last_committed: int | None = None
         self._last_stamp: str | None = None
         self._last_taken = self._last_asked = float("-inf")
@@ -141,19 +141,19 @@ class Watcher:
     @property
     def pause(self) -> float:
         """Seconds between two looks."""
-        soonest = SOONEST_COSTLY if self.directory.costly else SOONEST
-        return min(LATEST, max(soonest, (self._schedule.every_ms or 0) / 10_000))
+        least, most = BOUNDS_COSTLY if self.directory.costly else BOUNDS
+        return min(most, max(least, (self._schedule.every_ms or 0) / 10_000))
 
     def status(self) -> WatchStatus:
-        tip, committed = self._capturer.tip, self._last_committed
+        newest, committed = self._newest, self._last_committed
         return WatchStatus(
             captures=self._captures,
             failures=self._failures,
             last_error=self._last_error,
-            last_checkpoint=tip.at if tip else None,
-            last_epoch=tip.epoch if tip else None,
+            last_checkpoint=newest.at if newest else None,
+            last_epoch=newest.epoch if newest else None,
             last_committed=committed,
-            lag=None if committed is None or tip is None else max(0, committed - tip.epoch),
+            lag=None if committed is None or newest is None else max(0, committed - newest.epoch),
             ended=self._ended,
         )
 
@@ -232,7 +232,7 @@ class Watcher:
         if isinstance(outcome, NotYet):
             self._say_once(Waiting(outcome.why))
             return
-        self._last_taken = began
+        self._last_taken, self._newest = began, outcome.manifest
         if isinstance(outcome, Taken):
             self._captures += 1
             self._told = outcome.manifest.at
