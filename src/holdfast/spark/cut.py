@@ -180,11 +180,11 @@ class _Cutter:
         if provider is None:
             raise _Stop(Unsupported(f"its state store provider is not Spark's own: {offsets.provider or 'not known'}"))
         finder = Finder(self.look, self._read, provider, offsets.codec, self._offsets_at, self.known)
-        return {number: self._operator(number, offsets, commit, finder) for number in numbers}
+        return {number: self._operator(number, commit, finder) for number in numbers}
 
-    def _operator(self, number: int, offsets: OffsetEntry, commit: CommitEntry, finder: Finder) -> Operator:
+    def _operator(self, number: int, commit: CommitEntry, finder: Finder) -> Operator:
         described = self._metadata(number)
-        partitions = self._partitions(number, offsets, commit, described)
+        partitions = self._partitions(number, commit, described)
         stores = described.stores if described else self._stores(number)
         for partition in range(partitions):
             for position, store in enumerate(stores):
@@ -222,29 +222,26 @@ class _Cutter:
         inner = [name for name in self.look.folders(f"state/{number}/0") if name not in ("SSTs", "logs", "_metadata")]
         return tuple(inner) or ("default",)
 
-    def _partitions(
-        self, number: int, offsets: OffsetEntry, commit: CommitEntry, described: OperatorMetadata | None
-    ) -> int:
+    def _partitions(self, number: int, commit: CommitEntry, described: OperatorMetadata | None) -> int:
         """How many partitions hold state. Those of an operator without a key are never made beyond the first."""
-        schemas = () if described and described.version >= 2 else self._schemas(number, described)
+        schemas = [] if described and described.version >= 2 else self._schemas(number, described)
+        pinned = self._parsed(f"offsets/{self.epoch}", lambda data: parse_offsets(data).partitions)
         if number in commit.state_ids:
             return len(commit.state_ids[number])
-        pinned = offsets.partitions
         there = {int(name) for name in self.look.folders(f"state/{number}") if name.isdecimal()}
-        if there == {0} and pinned > 1 and schemas and all(single_partition(schema) for schema in schemas):
+        if there == {0} and pinned > 1 and schemas and all(self._parsed(n, single_partition) for n in schemas):
             return 1
         return pinned
 
-    def _schemas(self, number: int, described: OperatorMetadata | None) -> list[bytes]:
+    def _schemas(self, number: int, described: OperatorMetadata | None) -> list[str]:
         """The schemas of an operator's stores, kept in partition 0: mandatory, though Spark may make them anew."""
         found = []
         for store in described.stores if described else self._stores(number):
             name = f"{StoreFolder(number, 0, store).path}/_metadata/schema"
             if self.look.stat(name) is None:
                 self._gone(name, "it is not there")
-            data, stat = self._read(name)
-            self.files[name] = stat
-            found.append(data)
+            self.files[name] = self._read(name)[1]
+            found.append(name)
         return found
 
     def _identity(self, commit: CommitEntry, number: int, partition: int, store: int) -> Identity:

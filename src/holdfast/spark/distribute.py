@@ -100,7 +100,7 @@ class SendTask:
 
     def __call__(self, groups: Iterable[Sequence[str]]) -> Iterator[bytes]:
         for names in groups:
-            yield msgspec.json.encode(self.send(names, secrets.randbits(ATTEMPTS) * NAMES_OF_A_TASK))
+            yield msgspec.json.encode(self.send(names, (1 + secrets.randbits(ATTEMPTS)) * NAMES_OF_A_TASK))
 
     def send(self, names: Sequence[str], first: int) -> Sent:
         """Send these files, naming objects from `first` on."""

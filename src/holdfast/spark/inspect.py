@@ -200,10 +200,10 @@ class _Inspector:
             if self._progress and proven:
                 self._progress("looking at older batches", count, len(commits))
             cut = cut_at(self._directory, self._look, batch, self._known)
-            if isinstance(cut, Unsupported):
+            if isinstance(cut, Unsupported) and not self._damaged_logs(batch):
                 raise NotCapturable(self._directory.url, cut.why)
             if not isinstance(cut, Cut):
-                self._note_missing(cut, deep=not proven)
+                self._note_missing(batch, cut, deep=not proven)
                 continue
             self._describe(cut)
             if (self._read_all or not proven) and not self._read(cut, newest=not proven):
@@ -292,12 +292,12 @@ class _Inspector:
 
     # ---- what is missing ----
 
-    def _note_missing(self, outcome: Gone | Broken, *, deep: bool) -> None:
-        damaged = self._damaged_logs(outcome.epoch) if deep else []
-        if damaged:
+    def _note_missing(self, batch: int, outcome: Gone | Broken | Unsupported, *, deep: bool) -> None:
+        damaged = self._damaged_logs(batch) if deep or isinstance(outcome, Unsupported) else []
+        if damaged or isinstance(outcome, Unsupported):
             # What a damaged file says is missing may never have been.
             for verdict in damaged:
-                self._note(outcome.epoch, verdict.name, _why(verdict))
+                self._note(batch, verdict.name, _why(verdict))
         elif isinstance(outcome, Broken):
             for said in outcome.why:
                 name, _, why = said.partition(": ")

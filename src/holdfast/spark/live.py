@@ -148,6 +148,10 @@ class _ClassicQuery(LiveQuery):
         with _shut_door(function) as door:
             while self._is_busy() and not door.arrived.wait(LOOK_SECONDS):
                 pass
+            if not door.arrived.is_set() and not self._jsq.isActive():
+                # It has ended, or somebody else has stopped it in the middle of a batch.
+                self._jsq.stop()
+                return False
             stopping = _Call(self._jsq.stop)
             while stopping.is_under_way(LOOK_SECONDS) and self._jsq.isActive():
                 pass
