@@ -162,6 +162,24 @@ def test_a_folder_that_is_being_removed_as_it_is_made_is_made_again(
     assert tree(tmp_path / "place") == {"a/b": b"one"}
 
 
+def test_a_folder_that_was_removed_before_it_could_be_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, removed = fcntl.flock, []
+
+    def late(fd: int, how: int) -> None:
+        if not removed:
+            removed.extend(partials(tmp_path))
+            removed[0].rmdir()
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with Folder(tmp_path / "place").opened() as folder:
+        assert folder.partial not in removed
+        folder.write("a/b", b"one")
+    assert tree(tmp_path / "place") == {"a/b": b"one"}
+
+
 def test_a_folder_that_is_taken_away_is_never_moved_into_place(tmp_path: Path) -> None:
     def lay() -> None:
         with Folder(tmp_path / "place").opened() as folder:

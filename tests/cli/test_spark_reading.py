@@ -143,6 +143,16 @@ def test_check_says_what_is_missing_what_it_means_and_ends_with_three() -> None:
         assert (document["ok"], document["newest_whole"], document["whole"]) == (False, 2, [0, 1, 2])
 
 
+def test_check_shows_the_first_of_many_faults_and_json_all(repository: Repository) -> None:
+    with bring_back(samples()["join"]) as root:
+        for path in [*root.glob("state/**/SSTs/*.sst")]:
+            harm(path, "one bit flipped")
+        answer = invoke("check", str(root), "--read-data")
+        faults = invoke("check", str(root), "--read-data", "--json").document["faults"]
+        assert len(faults) > 20
+        assert f"… and {len(faults) - 20} more; --json has each." in answer.out
+
+
 def test_check_with_a_pipeline_finds_what_no_checksum_tells(repository: Repository) -> None:
     with bring_back(samples()["join"]) as root:
         without_sidecars(root)

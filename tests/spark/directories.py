@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import uuid
 import zipfile
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ def changelog_v2(lineage: dict[int, str], body: bytes = b"rows") -> bytes:
 
 @dataclass
 class MadeDirectory:
-    """One query's directory. `batch()` runs the next batch, `snapshot()` is the maintenance thread, `purge()` clean-up."""
+    """One query's directory: `batch()` runs the next batch, `snapshot()` is the maintenance thread, `purge()` clean-up."""
 
     root: Path
     provider: str = HDFS
@@ -39,6 +40,7 @@ class MadeDirectory:
     operators: int = 1
     keyless: bool = False
     query_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    table_bytes: int = 0
     next_batch: int = 0
     ids: dict[tuple[int, int, str, int], str] = field(default_factory=dict)
 
@@ -148,7 +150,7 @@ class MadeDirectory:
         folder = self.folder(operator, partition, store)
         unique = self.ids.get((operator, partition, store, version), "")
         sst = f"00000{version}-{uuid.uuid4()}.sst"
-        data = f"table {operator} {partition} {store} {version}".encode() * 8
+        data = f"table {operator} {partition} {store} {version}".encode() * 8 + os.urandom(self.table_bytes)
         self.write(f"{folder}/SSTs/{sst}", data)
         named = [{"localFileName": "1.sst", "dfsSstFileName": sst, "sizeBytes": len(data)}]
         packed = io.BytesIO()

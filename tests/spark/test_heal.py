@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -119,6 +120,18 @@ def test_a_plan_changes_nothing(pipeline: StoredPipeline) -> None:
         assert plan(pipeline, root).files
         assert contents(root) == before
         assert not (root / "_holdfast").exists()
+
+
+def test_what_is_brought_back_belongs_to_whom_the_directory_belongs(pipeline: StoredPipeline) -> None:
+    with bring_back(samples()["hdfs"]) as root:
+        capture(pipeline, LocalDirectory(root))
+        owner = 12345 if os.geteuid() == 0 else os.geteuid()  # only root can give files away
+        os.chown(root, owner, -1)
+        shutil.rmtree(root / "state/0/1")
+        heal(pipeline, root)
+        healed = [root / "state/0/1", *(root / "state/0/1").iterdir()]
+        assert {path.stat().st_uid for path in healed} == {owner}
+        os.chown(root, os.geteuid(), -1)
 
 
 def test_a_plan_shows_no_secret(pipeline: StoredPipeline) -> None:

@@ -37,6 +37,7 @@ from holdfast.errors import (
     UnfinishedRestore,
 )
 from holdfast.handles import Repository
+from holdfast.laying import StoreFolder
 from holdfast.manifest import SinkStatus
 from holdfast.records import Owner, unseal
 from holdfast.spark.capture import Capturer, Taken
@@ -429,7 +430,7 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def kill_locally(tmp_path: Path, checkpoint: Checkpoint, sink: Path, steps: range) -> int:
-    """Kill a restore with its sink at each of these steps and run it again; gives how many of them came so far."""
+    """Kill a restore with its sink at each of these steps, up to its last, and run it again; gives how many it was."""
     killed = 0
     for step in steps:
         root = tmp_path / f"round-{step}"
@@ -455,6 +456,8 @@ def kill_locally(tmp_path: Path, checkpoint: Checkpoint, sink: Path, steps: rang
         kept = (root / "sink" / "_spark_metadata.before").iterdir()
         assert list(range(10)) in [visible(log_in(path)) for path in kept], "the old log is kept"
         shutil.rmtree(root)
+        if out == "done\n":
+            break
     return killed
 
 
@@ -470,7 +473,7 @@ def on_disk(tmp_path: Path) -> Checkpoint:
 def test_a_restore_killed_at_any_step_is_run_again_to_the_same_end(
     tmp_path: Path, on_disk: Checkpoint, sink: Path
 ) -> None:
-    assert kill_locally(tmp_path, on_disk, sink, range(5, 320, 29)) >= 4
+    assert kill_locally(tmp_path, on_disk, sink, range(5, 1000, 37)) >= 4
 
 
 @pytest.mark.soak
@@ -478,8 +481,8 @@ def test_a_restore_killed_at_any_step_is_run_again_to_the_same_end(
 def test_a_restore_killed_at_every_step_is_run_again_to_the_same_end(
     tmp_path: Path, on_disk: Checkpoint, sink: Path
 ) -> None:
-    killed = kill_locally(tmp_path, on_disk, sink, range(1, 800))
-    assert 150 < killed < 799, "every step was tried, up to the end"
+    killed = kill_locally(tmp_path, on_disk, sink, range(1, 2000))
+    assert 150 < killed < 1999, "every step was tried, up to the end"
     print(f"a restore was killed at each of its {killed} steps on the disk")
 
 
@@ -637,19 +640,29 @@ def test_several_restores_to_one_place_end_in_one_directory(
     assert unseal(OWNER, store.get(OWNER), Owner).query_id == ids[0]
 
 
-def test_the_log_of_a_sink_in_a_store_is_cut_back_there(
-    checkpoint: Checkpoint, s3_server: S3Server, s3_url: str
+def test_the_log_of_a_sink_in_a_store_is_cut_back_there_before_the_directory_counts(
+    checkpoint: Checkpoint, s3_server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = open_store(f"{s3_url}/table", s3_server.options)
     for name, data in log_of(f"{s3_url.replace('s3://', 's3a://')}/table", 9).items():
         table.put(f"_spark_metadata/{name}", data)
     sink = {"file_sink": f"{s3_url}/table", "sink_options": s3_server.options, "apply_sink": True}
-    done = laid(checkpoint, f"{s3_url}/new", options=s3_server.options, **sink)
-    assert done.sink_kept is not None
 
     def log(url: str) -> dict[str, bytes]:
         return dump(open_store(url, s3_server.options))
 
+    seen: list[bool] = []
+    lift = StoreFolder.lift
+
+    def watched(place: StoreFolder, data: bytes) -> None:
+        if place.url.rpartition("?")[0].endswith("/new"):
+            seen.append(visible(log(f"{s3_url}/table/_spark_metadata")) == list(range(6)))
+        lift(place, data)
+
+    monkeypatch.setattr(StoreFolder, "lift", watched)
+    done = laid(checkpoint, f"{s3_url}/new", options=s3_server.options, **sink)
+    assert seen == [True]
+    assert done.sink_kept is not None
     assert visible(log(f"{s3_url}/table/_spark_metadata")) == list(range(6))
     assert visible(log(f"{s3_url}/new-sink-log")) == list(range(6))
     assert visible(log(done.sink_kept)) == list(range(10))

@@ -317,7 +317,8 @@ def test_a_swap_in_a_store_that_is_cut_off_anywhere_is_finished_by_the_next(drop
         except Crash:
             crashed = True
         seen = surely_visible(stored(store))
-        assert seen is None or (seen == list(range(len(seen))) and len(seen) >= 6), "no reader sees a hole"
+        # Only while entries are put back that Spark had dropped may a reader fail, and none ever sees a hole.
+        assert (dropped and seen is None) or seen in [list(range(end)) for end in range(6, 12)]
         swap_in(Place(store), trimmed)
         assert {name: data for name, data in stored(store).items() if name in trimmed.files} == trimmed.files
         assert visible(stored(store)) == list(range(6))

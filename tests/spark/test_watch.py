@@ -611,7 +611,11 @@ def test_a_directory_that_is_gone_is_let_go_of(fleet: Fleet, tmp_path: Path) -> 
     shutil.rmtree(made.root)
     fleet.go_on(SCAN + 1)
     assert fleet.each.status() == {}
-    assert fleet.events[-1] == ("orders", Waiting("its directory is gone"))
+    fleet.go_on(3 * SCAN)
+    assert fleet.events[-2:] == [
+        ("orders", Waiting("its directory is gone")),
+        ("", Waiting("there is no Spark checkpoint directory below")),
+    ]
 
 
 def test_a_root_that_cannot_be_looked_at_is_told_and_tried_again(fleet: Fleet, tmp_path: Path) -> None:

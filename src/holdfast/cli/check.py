@@ -23,6 +23,7 @@ __all__ = ["command"]
 
 DAMAGE = 3
 STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}
+MOST_FAULTS = 20
 PROOFS: tuple[tuple[Proof, str], ...] = (
     ("checksum", "a checksum beside them"),
     ("inner checksum", "checksums inside"),
@@ -194,7 +195,8 @@ def _show_directory(session: Session, checked: DirectoryChecked) -> None:
     if not output.quiet:
         _show_batches(session, checked)
     worth = [fault for fault in checked.faults if fault.severity != "note" or not output.quiet]
-    for fault in worth:
+    worth.sort(key=lambda fault: [*STYLES].index(fault.severity))
+    for fault in worth[:MOST_FAULTS]:
         output.line()
         many = "batches" if len(fault.batches) > 1 else "batch"
         where = f" ({many} {ranges(fault.batches)})" if fault.batches else ""
@@ -202,6 +204,9 @@ def _show_directory(session: Session, checked: DirectoryChecked) -> None:
         output.line(f"  {fault.what}")
         if fault.means:
             output.line(f"  -> {fault.means}")
+    if len(worth) > MOST_FAULTS:
+        output.line()
+        output.line(f"… and {len(worth) - MOST_FAULTS} more; --json has each.")
     output.remark("")
     verdict = checked.verdict
     if checked.damaged:

@@ -28,7 +28,7 @@ from holdfast.ids import new_token
 from holdfast.manifest import Manifest
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.cut import Cut, batches_in, cut_at
-from holdfast.spark.held import Compared, Other, compare, find_checkpoint
+from holdfast.spark.held import Compared, Other, compare, find_checkpoint, in_words
 from holdfast.spark.intact import judge
 from holdfast.spark.places import SparkPlace
 from holdfast.spark.replace import open_replacer
@@ -173,7 +173,7 @@ class _Work:
         look = self.directory.look()
         cut = cut_at(self.directory, look, epoch)
         if not isinstance(cut, Cut):
-            wrong.append(f"{cut}")
+            wrong.append(in_words(cut))
         if batches_in(look).last_committed != epoch:
             raise StillRunning(self.directory.url)
         if wrong:

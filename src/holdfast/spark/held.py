@@ -19,7 +19,7 @@ from holdfast.manifest import Artifact, Manifest
 from holdfast.records import Owner
 from holdfast.repository.artifacts import load_artifact, stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.spark.cut import Cut, batches_in, cut_at
+from holdfast.spark.cut import Broken, Cut, Gone, Unsupported, batches_in, cut_at
 from holdfast.spark.describe import DIRECTORY
 from holdfast.spark.intact import Progress, Verdict, judge, read_files
 from holdfast.spark.logs import Malformed, parse_query_id
@@ -28,7 +28,7 @@ from holdfast.spark.places import SparkPlace
 from holdfast.spark.succession import identify
 from holdfast.store.directory import Directory, FileStat, Look
 
-__all__ = ["Compared", "Expected", "Other", "compare", "find_checkpoint"]
+__all__ = ["Compared", "Expected", "Other", "compare", "find_checkpoint", "in_words"]
 
 Why = Literal["missing", "damaged", "other size", "checksum file"]
 
@@ -158,7 +158,7 @@ class _Comparison:
         overlay = _Overlay(self._directory, self._look, {name: self._expected[name] for name in others})
         cut = cut_at(overlay, overlay.look(), at)
         if not isinstance(cut, Cut):
-            found.refused.append(f"batch {at} would not be whole: {_said(cut)}")
+            found.refused.append(f"batch {at} would not be whole: {in_words(cut)}")
             found.others = [others[name] for name in sorted(others)]
             return found
         found.others = [others[name] for name in sorted(others) if name in cut.files]
@@ -288,10 +288,11 @@ def _given(data: bytes) -> Expected:
     return Expected(len(data), hashlib.sha256(data).hexdigest(), lambda: data, lambda: iter([data]))
 
 
-def _said(outcome: object) -> str:
-    why = getattr(outcome, "why", "")
-    name = getattr(outcome, "name", "")
-    return f"{name}: {why}" if name else "; ".join(why) if isinstance(why, tuple) else str(why)
+def in_words(outcome: Gone | Broken | Unsupported) -> str:
+    """Why there is no cut, on one line."""
+    if isinstance(outcome, Gone):
+        return f"{outcome.name}: {outcome.why}"
+    return "; ".join(outcome.why) if isinstance(outcome, Broken) else outcome.why
 
 
 class _Overlay(Directory):

@@ -8,13 +8,14 @@ What is private to Spark or py4j is used in this file alone, in versions that it
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from holdfast.errors import CannotAttach, NotCapturable
@@ -27,7 +28,10 @@ OLDEST, NEWEST = (3, 5), (4, 3)
 CONNECT = "pyspark.sql.connect."
 EXECUTED = "addBatch"
 """A duration that only the progress of a batch has that was run; an idle query reports the batch to come."""
+AT_WORK = ("Processing new data", "No new data but cleaning up state")
 LOOK_SECONDS = 0.01
+QUIET_SECONDS = 0.2
+"""Without work for so long, a query waits for its trigger or for data. Between two batches it comes to the door."""
 
 
 class LiveQuery(ABC):
@@ -146,10 +150,7 @@ class _ClassicQuery(LiveQuery):
             self._jsq.stop()
             return False
         with _shut_door(function) as door:
-            while self._is_busy() and not door.arrived.wait(LOOK_SECONDS):
-                pass
-            if not door.arrived.is_set() and not self._jsq.isActive():
-                # It has ended, or somebody else has stopped it in the middle of a batch.
+            if not self._await_pause(door):
                 self._jsq.stop()
                 return False
             stopping = _Call(self._jsq.stop)
@@ -159,9 +160,20 @@ class _ClassicQuery(LiveQuery):
             stopping.result()
         return True
 
-    def _is_busy(self) -> bool:
-        """Whether a batch may be running. Between triggers none is, and with its door shut none will."""
-        return bool(self._jsq.isActive() and self._execution.status().isTriggerActive())
+    def _await_pause(self, door: _Door) -> bool:
+        """Wait until a batch has come to the door, or none comes; False if the query has ended before.
+
+        One that has ended may have been stopped by somebody else, in the middle of a batch.
+        """
+        quiet_from = time.monotonic()
+        while not door.arrived.wait(LOOK_SECONDS):
+            if not self._jsq.isActive():
+                return False
+            if self._execution.status().message() in AT_WORK:
+                quiet_from = time.monotonic()
+            elif time.monotonic() > quiet_from + QUIET_SECONDS:
+                return True
+        return True
 
     def _foreach_batch(self) -> Any:
         """PySpark's holder of the function that the query calls for each batch; None if it has none here.
@@ -171,7 +183,7 @@ class _ClassicQuery(LiveQuery):
         sink = self._execution.sink()
         if sink.getClass().getSimpleName() != "ForeachBatchSink":
             return None
-        gateway = pyspark.SparkContext._gateway
+        gateway: Any = pyspark.SparkContext._gateway
         try:
             writer = _field(sink, "batchWriter")
             (proxy,) = (_read(field, writer) for field in writer.getClass().getDeclaredFields())

@@ -59,22 +59,26 @@ class _LocalReplacer(Replacer):
     def __init__(self, root: Path, aside: str) -> None:
         super().__init__(aside)
         self._root = str(root.absolute())
+        found = root.stat()
+        # Whoever runs the query must be able to write here afterwards, also when an administrator heals.
+        self._owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else (-1, -1)
 
     def replace(self, name: str, chunks: Iterable[Buffer], *, keep: bool) -> None:
         path, draft = f"{self._root}/{name}", f"{self._root}/{DRAFTS}/{new_token()}"
         try:
-            make_folders(os.path.dirname(draft))  # noqa: PTH120
+            self._make_folders(os.path.dirname(draft))  # noqa: PTH120
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 for chunk in chunks:
                     write_all(fd, chunk)
+                os.fchown(fd, *self._owner)
                 sync(fd)
             finally:
                 os.close(fd)
             if keep:
                 self._keep(name)
             self.drop_sidecar(name)
-            make_folders(os.path.dirname(path))  # noqa: PTH120
+            self._make_folders(os.path.dirname(path))  # noqa: PTH120
             os.replace(draft, path)  # noqa: PTH105
             OpenFolder(os.path.dirname(path)).sync()  # noqa: PTH120
         except OSError as error:
@@ -82,10 +86,16 @@ class _LocalReplacer(Replacer):
         finally:
             Path(draft).unlink(missing_ok=True)
 
+    def _make_folders(self, folder: str) -> None:
+        if not os.path.isdir(folder):  # noqa: PTH112
+            self._make_folders(os.path.dirname(folder))  # noqa: PTH120
+            make_folders(folder)
+            os.chown(folder, *self._owner)
+
     def _keep(self, name: str) -> None:
         """A second name for what is there: the first is only taken from it when the new bytes get it."""
         kept = f"{self._root}/{self.aside}/{name}"
-        make_folders(os.path.dirname(kept))  # noqa: PTH120
+        self._make_folders(os.path.dirname(kept))  # noqa: PTH120
         with contextlib.suppress(FileNotFoundError):
             try:
                 os.link(f"{self._root}/{name}", kept)

@@ -84,6 +84,7 @@ class WatchEach:
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
+        self._is_empty = False
         self._scan: Future[list[str]] | None = None
         self._next_scan = float("-inf")
 
@@ -141,6 +142,9 @@ class WatchEach:
             if watched.relative not in names.get(name, ()) and watched.running is None:
                 self._tell(name, Waiting("its directory is gone"))
                 self._drop(name)
+        if not names and not self._is_empty:
+            self._tell("", Waiting("there is no Spark checkpoint directory below"))
+        self._is_empty = not names
         self._begin(names, now)
 
     def _begin(self, names: Mapping[str, Sequence[str]], now: float) -> None:
