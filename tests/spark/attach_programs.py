@@ -60,7 +60,7 @@ def end_before_the_query(repository: str, place: str) -> None:
 
 
 def end_though_the_store_hangs(repository: str, place: str) -> None:
-    """Ends while a capture waits for an answer that never comes."""
+    """Ends while a capture waits for an answer that never comes: whether another has claimed the pipeline."""
     from holdfast.spark import following
     from holdfast.store import open_store
     from spark.attaching import counting, until
@@ -70,7 +70,7 @@ def end_though_the_store_hangs(repository: str, place: str) -> None:
 
     class Hanging(Around):
         def _around(self, verb: str, act: Callable[[], T]) -> T:
-            if verb == "create" and asked.is_set():
+            if verb == "get" and asked.is_set():
                 time.sleep(3600)
             return act()
 
@@ -89,7 +89,6 @@ def run_in_real_time(repository: str, place: str, bootstrap: str, conf: dict[str
     from pyspark.sql import DataFrame
 
     from holdfast.spark.lay import lay_down
-    from spark.attaching import until
     from spark.session import start_session
     from spark.workloads import STORES
 
@@ -125,7 +124,6 @@ def run_in_real_time(repository: str, place: str, bootstrap: str, conf: dict[str
         writer.option("checkpointLocation", laid.destination).trigger(availableNow=True).start().awaitTermination()
         if held < sent - 5:
             found[checkpoint.epoch] = sum(last.values())
-    until(lambda: True)
     tell({"sent": sent, "found": found, "stopped": stopped.epoch, "interrupted": stopped.interrupted})
 
 
@@ -157,7 +155,7 @@ def run_on_connect(repository: str, place: str) -> None:
     stopped = attached.stop("end")
     query = start()
     again = holdfast.attach(query, repository, pipeline="counts", every="1 hour", directory=place)
-    again.checkpoint()
+    until(lambda: (again.status().last_batch or 0) > stopped.epoch)
     query.stop()
     until(lambda: not again.status().capturing)
     version = attached.pipeline["end"].manifest.spark_version

@@ -29,7 +29,7 @@ def changelog_v2(lineage: dict[int, str], body: bytes = b"rows") -> bytes:
 
 @dataclass
 class MadeDirectory:
-    """One query's directory: `batch()` runs the next batch, `snapshot()` is the maintenance thread, `purge()` clean-up."""
+    """One query: `batch()` runs the next batch, `snapshot()` is the maintenance thread, `purge()` the clean-up."""
 
     root: Path
     provider: str = HDFS

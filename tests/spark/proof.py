@@ -1,4 +1,4 @@
-"""The proof of a restore: an uninterrupted run is the truth, and what goes on from a cut gives the same, batch by batch."""
+"""The proof of a restore: an uninterrupted run is the truth, and what goes on from a cut must give the same."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from spark.workloads import Outputs, Workload, run
 
 import holdfast
 from holdfast.handles import StoredPipeline
 from holdfast.spark.capture import Capturer, Taken
 from holdfast.spark.lay import lay_down
 from holdfast.store.local_directory import LocalDirectory
+from spark.workloads import Outputs, Workload, run
 
 __all__ = ["Truth", "after", "run_on", "tell_truth"]
 

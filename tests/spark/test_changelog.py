@@ -14,7 +14,7 @@ from holdfast.spark.logs import Malformed
 
 
 def framed(plain: bytes, block: int = 64 * 1024, *, stored: bool = False) -> bytes:
-    """The stream that a changelog is: blocks with a magic, a method, two lengths and a checksum nobody asks for here."""
+    """The stream that a changelog is: blocks with a magic, a method, two lengths and a checksum."""
     out = b""
     for start in range(0, len(plain), block):
         part = plain[start : start + block]

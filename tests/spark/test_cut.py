@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from spark.directories import HDFS, ROCKSDB, MadeDirectory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.spark.cut import Broken, Cut, Gone, Unsupported, batches_in, cut_at
 from holdfast.store.local_directory import LocalDirectory
+from spark.directories import HDFS, ROCKSDB, MadeDirectory
 
 KINDS = {
     "hdfs": {"provider": HDFS},

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from spark.directories import ROCKSDB, MadeDirectory
 
 import holdfast
 from holdfast.draft import Draft
@@ -19,6 +18,7 @@ from holdfast.spark.distribute import Address, Executors, SendTask, share_out
 from holdfast.spark.lay import lay_down
 from holdfast.store.directory import FileStat
 from holdfast.store.local_directory import LocalDirectory
+from spark.directories import ROCKSDB, MadeDirectory
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.integers(0, 1000), max_size=40), st.integers(1, 9))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import DamagedArtifact, NotHealable, StillRunning
+from holdfast.errors import DamagedArtifact, DamagedRecord, NotHealable, StillRunning
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import Manifest
 from holdfast.report import check_directory, plain
@@ -355,6 +355,21 @@ def _run_one_batch_more(root: Path) -> None:
 
 def _empty_delta() -> Path:
     return min(samples()["hdfs"].pristine.glob("state/0/*/*.delta"), key=lambda path: path.stat().st_size)
+
+
+def test_a_directory_whose_restore_left_a_damaged_record_is_left_alone(
+    pipeline: StoredPipeline, tmp_path: Path
+) -> None:
+    with bring_back(samples()["hdfs"]) as root:
+        manifest = capture(pipeline, LocalDirectory(root))
+    place = tmp_path / "restored"
+    lay_down(pipeline.records, manifest, str(place))
+    harm(place / "_holdfast/owner.json", "one bit flipped")
+    harm(place / f"commits/{manifest.epoch}", "cut short")
+    with pytest.raises(DamagedRecord):
+        plan(pipeline, place)
+    found = check_directory(LocalDirectory(place), pipeline.records)
+    assert any("it can't be compared" in fault.what for fault in found.faults)
 
 
 def test_what_was_edited_in_a_restore_is_not_taken_for_damage(pipeline: StoredPipeline, tmp_path: Path) -> None:

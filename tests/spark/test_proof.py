@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
 from spark.proof import after, run_on, tell_truth
 from spark.workloads import COMBINATIONS, WORKLOADS
 

@@ -26,7 +26,7 @@ __all__ = ["command"]
     click.Option(["--sabotage"], is_flag=True, help="Lose an order on purpose: the verdict must turn bad."),
     examples="""
     holdfast demo
-    holdfast demo --dir ./demo && holdfast list --repo ./demo/repository
+    holdfast demo --dir ./demo
     """,
     repository=False,
     store=False,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import DamagedRecord
 from holdfast.report.plain import plain
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.held import Compared, Other, compare, find_checkpoint
@@ -68,9 +69,12 @@ def check_directory(
     inspected = inspect(directory, read_all=read_all, progress=progress)
     if records is None:
         return DirectoryChecked(inspected, None, None, tuple(inspected.faults))
-    manifest = find_checkpoint(records, directory)
-    if manifest is None:
+    try:
+        manifest = find_checkpoint(records, directory)
         what = f"pipeline {records.name!r} has no checkpoint of it: there is nothing to compare it with"
+    except DamagedRecord as error:
+        manifest, what = None, f"it can't be compared: {error.message}"
+    if manifest is None:
         fault = Fault("warning", directory.url, what)
         return DirectoryChecked(inspected, None, None, (*inspected.faults, fault))
     compared = compare(records, directory, manifest, progress)

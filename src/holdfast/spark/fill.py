@@ -13,6 +13,7 @@ from holdfast.store.directory import Directory, FileStat
 __all__ = ["Mover", "fill"]
 
 READERS = 16
+STREAMS = 4
 
 
 class Mover(Protocol):
@@ -46,14 +47,20 @@ def fill(draft: Draft, cut: Cut, directory: Directory, large: int, mover: Mover 
         draft.save_file(name, data, stat.stamp)
         return name, stat
 
-    read.update(_map(bring, sorted(new.keys() - read.keys()), directory.costly))
+    read.update(_each(bring, new, sorted(new.keys() - read.keys()), directory.costly, large))
     return read
 
 
-def _map(
-    function: Callable[[str], tuple[str, FileStat]], names: Sequence[str], costly: bool
+def _each(
+    bring: Callable[[str], tuple[str, FileStat]],
+    files: Mapping[str, FileStat],
+    names: Sequence[str],
+    costly: bool,
+    large: int,
 ) -> list[tuple[str, FileStat]]:
-    if not costly:
-        return [function(name) for name in names]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-capture") as pool:
-        return list(pool.map(function, names))
+    """Bring files in: each on a thread where a read is a request, else only large ones, which are hashed and synced."""
+    beside = [name for name in names if costly or files[name].size >= large]
+    here = [name for name in names if not costly and files[name].size < large]
+    with ThreadPoolExecutor(READERS if costly else STREAMS, thread_name_prefix="holdfast-capture") as pool:
+        under_way = [pool.submit(bring, name) for name in beside]
+        return [*map(bring, here), *(future.result() for future in under_way)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from holdfast.errors import ChangedWhileRead, DamagedRecord, ObjectMissing
+from holdfast.errors import ChangedWhileRead, ObjectMissing
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, Manifest
 from holdfast.records import Owner
@@ -78,7 +78,11 @@ class Compared:
 
 
 def find_checkpoint(records: PipelineRecords, directory: Directory) -> Manifest | None:
-    """The newest checkpoint that was captured from this directory, or that it was restored from, at a batch it has."""
+    """The newest checkpoint that was captured from this directory, or that it was restored from, at a batch it has.
+
+    Raises DamagedRecord if what the restore left there is damaged: nothing else tells it from the directory that it was
+    restored from.
+    """
     look = directory.look()
     batches, (query_id, owner) = batches_in(look), _who(directory)
     newest = max((*batches.offsets, *batches.commits), default=-1)
@@ -91,16 +95,12 @@ def find_checkpoint(records: PipelineRecords, directory: Directory) -> Manifest 
 
 
 def _who(directory: Directory) -> tuple[str | None, Owner | None]:
-    """The query's id and the record of a restore, as far as they can be read."""
+    """The query's id, if it can be read, and the record of a restore. Raises DamagedRecord if that can't be."""
     try:
         query_id = parse_query_id(directory.read(METADATA)[0])
     except (ObjectMissing, Malformed):
         query_id = None
-    try:
-        owner = identify(directory, query_id or "").owner
-    except DamagedRecord:
-        owner = None
-    return query_id, owner
+    return query_id, identify(directory, query_id or "").owner
 
 
 def _is_of(records: PipelineRecords, slot: Slot, url: str, query_id: str | None, owner: Owner | None) -> bool:
