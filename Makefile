@@ -29,8 +29,8 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 servers: setup ## install the real servers that the tests talk to
 	$(BIN)/python scripts/install_servers.py
 
-demo: setup ## see it work: a loop that is killed again and again, and loses nothing
-	$(BIN)/python examples/python_loop.py
+demo: setup ## see it work: a Spark query that is killed, loses its directory, is restored, and loses nothing
+	$(BIN)/holdfast demo
 
 lint: setup ## style, format, types and the order of the rooms
 	$(BIN)/ruff check .

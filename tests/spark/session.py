@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,8 +43,6 @@ def start_session(extra: Mapping[str, str] | None = None, master: str = "local[2
     builder = SparkSession.builder.master(master).appName("holdfast-tests")
     for key, value in {**_CONF, **(extra or {})}.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = builder.getOrCreate()
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import DamagedArtifact, DamagedRecord, NotHealable, StillRunning
+from holdfast.errors import BrokenBatch, DamagedArtifact, DamagedRecord, NotHealable, StillRunning
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import Manifest
 from holdfast.report import check_directory, plain
@@ -412,6 +412,19 @@ def test_a_plan_made_before_the_query_went_on_is_not_carried_out(pipeline: Store
         (root / f"offsets/{last + 1}").touch()
         with pytest.raises(StillRunning):
             made.apply(stopped=True)
+
+
+def test_what_was_brought_back_is_read_again(pipeline: StoredPipeline) -> None:
+    with bring_back(samples()["hdfs"]) as root:
+        capture(pipeline, LocalDirectory(root))
+        harm(root / "metadata", "removed")
+
+        def spoil(_what: str, done: int, total: int) -> None:
+            if done == total:
+                harm(root / "metadata", "one bit flipped")
+
+        with pytest.raises(BrokenBatch, match="metadata: its bytes are not those that were captured"):
+            plan(pipeline, root).apply(stopped=True, progress=spoil)
 
 
 def test_a_repository_that_is_damaged_itself_replaces_nothing_and_healing_goes_on_later(

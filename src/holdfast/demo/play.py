@@ -195,7 +195,7 @@ def _batch(said: dict[str, object]) -> str:
 
 def _lose_an_order(outputs: Path) -> None:
     """Take one order out of the newest totals."""
-    path = max(outputs.glob("batch-*.json"))
+    path = max(path for path in outputs.glob("batch-*.json") if path.stat().st_size)
     first, *rest = path.read_text().splitlines()
     row = json.loads(first)
     row["orders"] -= 1
