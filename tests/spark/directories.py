@@ -87,6 +87,7 @@ class MadeDirectory:
             "spark.sql.streaming.stateStore.providerClass": self.provider,
             "spark.sql.shuffle.partitions": str(self.partitions),
             "spark.sql.streaming.stateStore.compression.codec": "lz4",
+            "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
         }
         head = {"batchWatermarkMs": 1000 * batch, "batchTimestampMs": 1_700_000_000_000 + batch, "conf": conf}
         self.write(f"sources/0/{batch}", f'v1\n{{"path":"file:///in/{batch}.json","timestamp":1,"batchId":{batch}}}')

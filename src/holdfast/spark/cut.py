@@ -180,10 +180,10 @@ class _Cutter:
         if provider is None:
             raise _Stop(Unsupported(f"its state store provider is not Spark's own: {offsets.provider or 'not known'}"))
         finder = Finder(self.look, self._read, provider, offsets.codec, self._offsets_at, self.known)
-        return {number: self._operator(number, commit, finder) for number in numbers}
+        return {number: self._operator(number, offsets, commit, finder) for number in numbers}
 
-    def _operator(self, number: int, commit: CommitEntry, finder: Finder) -> Operator:
-        described = self._metadata(number)
+    def _operator(self, number: int, offsets: OffsetEntry, commit: CommitEntry, finder: Finder) -> Operator:
+        described = self._metadata(number, offsets)
         partitions = self._partitions(number, commit, described)
         stores = described.stores if described else self._stores(number)
         for partition in range(partitions):
@@ -196,7 +196,7 @@ class _Cutter:
                 self.files.update(chain.files)
         return Operator(number, described.name if described else "", stores, partitions)
 
-    def _metadata(self, number: int) -> OperatorMetadata | None:
+    def _metadata(self, number: int, offsets: OffsetEntry) -> OperatorMetadata | None:
         """The operator's own description; before Spark 4.0 there is none. All its schemas belong to the cut."""
         folder = f"state/{number}"
         newest = [int(name) for name in self.look.files(f"{folder}/_metadata/v2") if name.isdecimal()]
@@ -213,7 +213,7 @@ class _Cutter:
         if newest:
             self._gone(f"{folder}/_metadata/v2/{self.epoch}", "no description is as old as this batch")
         if self.look.stat(f"{folder}/_metadata/metadata") is None:
-            if self.look.folders(f"{folder}/_metadata") or self.look.folders(f"{folder}/_stateSchema"):
+            if offsets.describes_operators:
                 self._gone(f"{folder}/_metadata/metadata", "it is not there")
             return None
         return self._parsed(f"{folder}/_metadata/metadata", parse_operator)

@@ -30,6 +30,7 @@ NO_OFFSET = "-"
 PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 class Malformed(Exception):
@@ -62,6 +63,11 @@ class OffsetEntry:
     @property
     def provider(self) -> str:
         return self.settings.get(PROVIDER, "")
+
+    @property
+    def describes_operators(self) -> bool:
+        """Whether the Spark that wrote it keeps a description of every stateful operator, as all since 4.0 do."""
+        return ENCODING in self.settings
 
     @property
     def codec(self) -> str:
