@@ -58,12 +58,15 @@ def capture(
     quiet: str | None = None,
     new_timeline: bool = False,
     options: Mapping[str, str] | None = None,
+    file_sink: Place | None = None,
+    sink_options: Mapping[str, str] | None = None,
 ) -> Checkpoint:
     """Take the newest whole batch of a Spark checkpoint directory as a checkpoint; the query may be running.
 
     The last committed batch counts as whole only if another has begun after it, if you say that the query has
     `stopped`, or if nothing has changed for `quiet` ("90s"), which is waited for. If a checkpoint holds the batch
-    already, that one is given (and named). `options` are those of the directory's store.
+    already, that one is given (and named). `options` are those of the directory's store. Of a `file_sink` that the
+    query writes to the log is kept along, so that a restore can cut it back.
     """
     return capture_once(
         directory,
@@ -74,6 +77,8 @@ def capture(
         quiet=quiet,
         new_timeline=new_timeline,
         options=options,
+        file_sink=file_sink,
+        sink_options=sink_options,
     ).checkpoint
 
 
@@ -87,6 +92,8 @@ def capture_once(
     quiet: str | None = None,
     new_timeline: bool = False,
     options: Mapping[str, str] | None = None,
+    file_sink: Place | None = None,
+    sink_options: Mapping[str, str] | None = None,
     retry: RetryPolicy | None = None,
     progress: Progress | None = None,
 ) -> Capture:
@@ -100,7 +107,8 @@ def capture_once(
         _refuse_taken(stored, savepoint, logs.whole(logs.last_committed if is_over else None))
     if quiet is not None and logs.offsets:
         logs = _wait_for_quiet(place, parse_duration(quiet) / 1000, progress)
-    capturer = Capturer(stored.records, place, new_timeline=new_timeline)
+    sink = None if file_sink is None else _open(file_sink, sink_options, retry)
+    capturer = Capturer(stored.records, place, new_timeline=new_timeline, file_sink=sink)
     began = time.monotonic()
     try:
         outcome = capturer.take(logs.last_committed if is_over else None)
@@ -133,6 +141,8 @@ def watch_directory(
     quiet: str = "90s",
     new_timeline: bool = False,
     options: Mapping[str, str] | None = None,
+    file_sink: Place | None = None,
+    sink_options: Mapping[str, str] | None = None,
     retry: RetryPolicy | None = None,
     limits: Limits = LIMITS,
     tell: Listener = nobody,
@@ -144,6 +154,7 @@ def watch_directory(
         every if isinstance(every, Schedule) else parse_every(every),
         quiet_seconds=parse_duration(quiet) / 1000,
         new_timeline=new_timeline,
+        file_sink=None if file_sink is None else _open(file_sink, sink_options, retry),
         limits=limits,
         tell=tell,
     )

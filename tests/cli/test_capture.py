@@ -292,3 +292,15 @@ def test_a_failing_store_is_told_in_one_line_on_stderr(
         code, out, _ = watch.end(signal.SIGTERM)
     assert code == 0
     assert "2 captured" in out
+
+
+def test_the_log_of_a_file_sink_is_kept_along(repository: Repository, made: MadeDirectory, tmp_path: Path) -> None:
+    log = tmp_path / "table" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for batch in range(3):
+        (log / str(batch)).write_text(f'v1\n{{"path":"file:///t/{batch}","size":1,"isDir":false,"action":"add"}}')
+    sink = ["--file-sink", str(tmp_path / "table")]
+    assert invoke("capture", str(made.root), "-p", "orders", "--stopped", *sink).code == 0
+    kept = [name for name in repository.find("orders").manifest.files if name.startswith("_holdfast/file-sink/")]
+    assert len(kept) == 3
+    assert invoke("watch", str(made.root), "--each", "--every", "1s", *sink).code == 2

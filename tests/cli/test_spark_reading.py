@@ -63,7 +63,7 @@ def test_show_explains_a_real_checkpoint_without_naming_every_file(repository: R
     shown = invoke("show", "join", "--utc").out
     assert "Operator 0: symmetricHashJoin (stream-stream join), 3 partitions" in shown
     assert "state        RocksDB with changelogs, checkpoint format 1, compressed with lz4" in shown
-    assert "engine       spark (its version is not known)" in shown
+    assert "engine       spark 4." in shown
     assert f"directory    file:{samples()['join'].checkpoint}" in shown
     assert "(a restart goes on with batch" in shown
     assert "  spark.sql.shuffle.partitions = 3" in shown

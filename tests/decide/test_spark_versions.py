@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.decide.spark_versions import Formats, parse_version, rejects
+from holdfast.decide.spark_versions import Formats, parse_version, rejects, written_by
 from holdfast.errors import BadValue
 
 PREFIX = "spark.sql.streaming."
@@ -58,3 +58,21 @@ def test_format_2_of_the_first_spark_that_had_it_does_not_go_to_later_ones() -> 
     assert rejects(formats, "4.0.1", "4.0.5") is None
     assert rejects(formats, "4.3.0", "4.1.4") is None
     assert rejects(formats, "4.3.0", None) is None
+
+
+def test_the_settings_that_are_pinned_tell_which_spark_wrote_them() -> None:
+    encoding = "spark.sql.streaming.stateStore.encodingFormat"
+    evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    keys = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
+    assert written_by({"spark.sql.shuffle.partitions": "3"}) == "3.5 or older"
+    assert written_by({encoding: "unsaferow"}) == "4.0 or 4.1"
+    assert written_by({encoding: "unsaferow"}, checksums=False) == "4.0"
+    assert written_by({encoding: "unsaferow"}, checksums=True) == "4.1"
+    assert written_by({encoding: "unsaferow", evolution: "false"}) == "4.2"
+    assert written_by({encoding: "unsaferow", evolution: "false", keys: "true"}) == "4.3"
+
+
+def test_what_was_told_from_files_alone_is_refused_as_what_was_known() -> None:
+    told = written_by({"spark.sql.streaming.stateStore.encodingFormat": "unsaferow"}, checksums=False)
+    assert rejects(Formats(state_checkpoint=2), "4.3", told)
+    assert rejects(Formats(state_checkpoint=2), "4.0", told) is None

@@ -12,7 +12,21 @@ from holdfast.cli.text import amount, size
 if TYPE_CHECKING:
     from holdfast.capturing import Capture
 
-__all__ = ["command"]
+__all__ = ["FILE_SINK", "command"]
+
+FILE_SINK = (
+    click.Option(
+        ["--file-sink"],
+        metavar="URL",
+        help="The path of the query's file sink: its log is kept along, so that a restore can cut it back.",
+    ),
+    click.Option(
+        ["--sink-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of the file sink's store; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+)
 
 
 @verb(
@@ -37,6 +51,7 @@ __all__ = ["command"]
         multiple=True,
         help="An option of DIR's store; the value may be env:NAME or file:PATH. Repeatable.",
     ),
+    *FILE_SINK,
     examples="""
     holdfast capture /data/checkpoints/orders -p orders
     holdfast capture s3a://bucket/checkpoints/orders -p orders --savepoint before-upgrade
@@ -53,6 +68,8 @@ def command(
     quiet_for: str | None,
     new_timeline: bool,
     dir_option: tuple[tuple[str, str], ...],
+    file_sink: str | None,
+    sink_option: tuple[tuple[str, str], ...],
 ) -> None:
     """Take a checkpoint of the Spark query whose checkpointLocation is DIR, from its files alone.
 
@@ -76,6 +93,8 @@ def command(
             quiet=quiet_for,
             new_timeline=new_timeline,
             options=dict(dir_option),
+            file_sink=file_sink,
+            sink_options=dict(sink_option),
             retry=session.retry(),
             progress=progress,
         )

@@ -81,12 +81,19 @@ LAYING = (
 @verb(
     "restore",
     click.Argument(["reference"], metavar="REF"),
-    click.Argument(["destination"], metavar="DEST"),
+    click.Argument(["destination"], metavar="[DEST]", required=False),
     *LAYING,
     click.Option(
         ["--apply-sink"],
         is_flag=True,
         help="Put the log that was cut back in the place of the sink's own, which is kept beside it.",
+    ),
+    click.Option(
+        ["--heal"], metavar="DIR", help="Bring back only what is missing or damaged in DIR, and nothing else."
+    ),
+    click.Option(["--dry-run"], is_flag=True, help="With --heal: show what would be brought back."),
+    click.Option(
+        ["--stopped"], is_flag=True, help="With --heal: the query has stopped, DIR need not be watched first."
     ),
     examples="""
     holdfast restore orders /data/checkpoints/orders-2
@@ -94,9 +101,19 @@ LAYING = (
     holdfast restore orders@time:2026-11-15T10:00 ./orders --map-path /data/in=s3a://bucket/in
     holdfast restore orders@epoch:41 ./orders --set-offset 0:orders:3=1043
     holdfast restore orders@epoch:41 ./orders --file-sink s3a://bucket/table --apply-sink
+    holdfast restore orders --heal /data/checkpoints/orders --dry-run
     """,
 )
-def command(session: Session, reference: str, destination: str, apply_sink: bool, **said: Any) -> None:
+def command(
+    session: Session,
+    reference: str,
+    destination: str | None,
+    apply_sink: bool,
+    heal: str | None,
+    dry_run: bool,
+    stopped: bool,
+    **said: Any,
+) -> None:
     """Lay a checkpoint down in DEST, a new or empty place: every byte verified, whole or not at all.
 
     REF is PIPELINE (its newest), PIPELINE@SAVEPOINT, PIPELINE@ID-PREFIX, PIPELINE@epoch:N, PIPELINE@slot:G-N or
@@ -109,12 +126,23 @@ def command(session: Session, reference: str, destination: str, apply_sink: bool
 
     A checkpoint of a Python loop becomes plain files in a local folder: driver/NAME, operators/NAME/PARTITION/ with the
     snapshot and the deltas after it, files/, manifest.json, and in decoded/ each state and the record, taken apart.
+
+    With --heal DIR no new place is made: the files that the last batch in DIR needs and that are missing or damaged
+    there come back from what was captured of it. DIR never goes back to an older batch, and what was replaced is kept
+    in DIR/_holdfast/damaged. The query must not be running.
     """
+    if (heal is None) == (destination is None):
+        raise click.UsageError("Give DEST, a new place, or --heal DIR.")
+    if heal is not None:
+        _heal(session, reference, heal, said, dry_run=dry_run, stopped=stopped)
+        return
+    if dry_run or stopped:
+        raise click.UsageError("--dry-run and --stopped go with --heal.")
     if apply_sink and not said["file_sink"]:
         raise click.UsageError("--apply-sink goes with --file-sink URL.")
     checkpoint = session.repository().find(reference)
     with session.output.progress("restore") as progress:
-        restored = checkpoint.restore(destination, progress, apply_sink=apply_sink, **laying(session, said))
+        restored = checkpoint.restore(destination or "", progress, apply_sink=apply_sink, **laying(session, said))
     from holdfast.restore import Restored
 
     if not isinstance(restored, Restored):
@@ -123,6 +151,41 @@ def command(session: Session, reference: str, destination: str, apply_sink: bool
         session.document({**restored._asdict(), "slot": checkpoint.slot, "checkpoint_id": checkpoint.id})
     else:
         _summary(session, "Restored", checkpoint, restored)
+
+
+def _heal(
+    session: Session, reference: str, directory: str, said: Mapping[str, Any], *, dry_run: bool, stopped: bool
+) -> None:
+    from holdfast.report.plain import plain
+    from holdfast.spark.heal import plan_heal
+    from holdfast.spark.places import SparkPlace
+
+    other = [name for name in ("map_path", "set_offset", "file_sink", "sink_option", "spark") if said[name]]
+    if other:
+        raise click.UsageError(f"--{other[0].replace('_', '-')} is for a new place: it does not go with --heal.")
+    repository = session.repository()
+    pipeline = repository.pipeline(reference.partition("@")[0])
+    pipeline.require()
+    manifest = repository.find(reference).manifest if "@" in reference else None
+    place = SparkPlace(directory, dict(said["dest_option"]), session.retry())
+    with session.output.progress("heal") as progress:
+        plan = plan_heal(pipeline.records, place, manifest, progress)
+        healed = None if dry_run and not plan.refused else plan.apply(stopped=stopped, progress=progress)
+    if session.as_json:
+        session.document({"plan": plain(plan), "healed": plain(healed) if healed else None})
+        return
+    for file in plan.files:
+        session.output.line(f"{file.why:<14}{file.name}")
+    if plan.nothing_to_do:
+        session.output.remark(f"Nothing to heal: batch {plan.epoch} in {plan.directory} is whole and as captured.")
+    elif healed is None:
+        session.output.remark(f"{amount(len(plan.files), 'file')} would come back from {plan.checkpoint}.")
+    else:
+        kept = f"; what was there is in {healed.aside}" if healed.aside else ""
+        session.output.remark(
+            f"Healed {plan.directory} at batch {plan.epoch}: {amount(healed.files, 'file')}, {size(healed.bytes)}, "
+            f"from {plan.checkpoint}{kept}."
+        )
 
 
 def laying(session: Session, said: Mapping[str, Any]) -> dict[str, Any]:

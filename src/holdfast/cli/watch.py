@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.capture import FILE_SINK
 from holdfast.cli.common import Session, StoreOption, verb
 from holdfast.cli.render import show_block
 from holdfast.cli.text import clean, size
@@ -49,6 +50,7 @@ __all__ = ["command"]
         multiple=True,
         help="An option of DIR's store; the value may be env:NAME or file:PATH. Repeatable.",
     ),
+    *FILE_SINK,
     examples="""
     holdfast watch /data/checkpoints/orders -p orders --every 30s
     holdfast watch s3a://bucket/checkpoints/orders -p orders --every "10 batches" --json
@@ -64,6 +66,8 @@ def command(
     each: bool,
     new_timeline: bool,
     dir_option: tuple[tuple[str, str], ...],
+    file_sink: str | None,
+    sink_option: tuple[tuple[str, str], ...],
 ) -> None:
     """Take checkpoints of the Spark query whose checkpointLocation is DIR, until it is told to stop.
 
@@ -77,6 +81,8 @@ def command(
     """
     if each == (pipeline is not None):
         raise click.UsageError("Give -p NAME, or --each, which names the pipelines by their paths.")
+    if each and file_sink:
+        raise click.UsageError("--file-sink is the sink of one query: it does not go with --each.")
     from holdfast.capturing import watch_directory, watch_each
 
     shown = _Shown(session, alone=not each)
@@ -93,6 +99,7 @@ def command(
     if pipeline is None:
         run = watch_each(directory, repository, **given).run
     else:
+        given |= {"file_sink": file_sink, "sink_options": dict(sink_option)}
         run = watch_directory(directory, repository, pipeline=pipeline, **given).run
     with _told_to_stop() as stop, ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch") as pool:
         # Not in this thread: a signal handler that sets the event must not find its lock held by the one it interrupts.

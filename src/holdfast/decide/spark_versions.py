@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast.errors import BadValue
 
-__all__ = ["Formats", "Version", "parse_version", "rejects"]
+__all__ = ["Formats", "Version", "parse_version", "rejects", "written_by"]
 
 Version: TypeAlias = tuple[int, int]
 
@@ -49,6 +49,26 @@ def parse_version(text: str) -> Version:
     if found is None:
         raise BadValue(f"Spark version {text!r}", "write it as 4.3 or 4.3.0")
     return int(found[1]), int(found[2])
+
+
+def written_by(settings: Mapping[str, str], checksums: bool | None = None) -> str:
+    """The Spark that wrote an offset log, by the settings that it pins; as exactly as they tell.
+
+    In state checkpoint format 2 `checksums` says whether its files have some beside them: only 4.0 has none.
+    """
+    for name, version in _PINNED_SINCE.items():
+        if name in settings:
+            if version != "4.0":
+                return version
+            return "4.0 or 4.1" if checksums is None else "4.1" if checksums else "4.0"
+    return "3.5 or older"
+
+
+_PINNED_SINCE = {
+    "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "4.3",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "4.2",
+    "spark.sql.streaming.stateStore.encodingFormat": "4.0",
+}
 
 
 def rejects(formats: Formats, target: str, captured: str | None = None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from holdfast.decide.spark_versions import written_by
 from holdfast.draft import Description
 from holdfast.manifest import ConnectorOffset
 from holdfast.spark.cut import Cut
@@ -18,15 +19,23 @@ DIRECTORY = "directory"
 
 
 def describe_cut(cut: Cut, url: str, spark_version: str | None) -> Description:
-    """The description of a checkpoint made from a cut; `url` is where its directory lay."""
+    """The description of a checkpoint made from a cut; `url` is where its directory lay.
+
+    A `spark_version` that is not known is told from the files, as exactly as they say.
+    """
     return Description(
         source_offsets={name: _source(offset, cut.epoch) for name, offset in cut.offsets.sources.items()},
         watermark=cut.commit.next_watermark_ms or None,
         vnode_count=cut.offsets.partitions if cut.operators else 0,
         engine=ENGINE,
-        spark_version=spark_version,
+        spark_version=spark_version or _written_by(cut),
         metadata={**cut.offsets.settings, QUERY_ID: cut.query_id, DIRECTORY: url, **_remarks(cut)},
     )
+
+
+def _written_by(cut: Cut) -> str:
+    checksums = any(name.endswith(".crc") for name in cut.files) if cut.commit.state_ids else None
+    return written_by(cut.offsets.settings, checksums)
 
 
 def _source(offset: str | None, epoch: int) -> ConnectorOffset:

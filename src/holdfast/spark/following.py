@@ -159,7 +159,7 @@ class Follower:
             ended = state != "running"
             known = self._newest_over(state)
             if ended or leaving or self._is_due(known):
-                self._capture(known)
+                self._capture(known, ended)
         except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the query
             self._note_failure(error)
             if isinstance(error, FINAL):
@@ -217,14 +217,15 @@ class Follower:
         records = self._capturer.records
         return records.exists() and bool(waiting_requests(records))
 
-    def _capture(self, known: int | None) -> None:
+    def _capture(self, known: int | None, ended: bool) -> None:
         self._tried, self._tried_at = known, time.monotonic()
         began_ns = time.monotonic_ns()
         outcome = self._capturer.take(known)
         with self._changed:
             self._tally.generation = self._capturer.generation
-            self._pause, self._tally.last_error = 0.0, None
+            self._pause, self._retry_at, self._tally.last_error = 0.0, -math.inf, None
             if isinstance(outcome, NotYet):
+                self._refuse_loss(known, outcome.why, ended)
                 return
             self._tally.last = outcome.manifest
             if isinstance(outcome, Taken):
@@ -236,6 +237,12 @@ class Follower:
             demand.answer.set_result(outcome.manifest)
         if isinstance(outcome, Taken) and outcome.broken:
             raise BrokenBatch(self._capturer.directory.url, outcome.manifest.epoch + 1, outcome.broken)
+
+    def _refuse_loss(self, known: int | None, why: str, ended: bool) -> None:
+        """A query that has ended leaves nothing newer: a batch that was over must be captured, or told to be missed."""
+        last = self._tally.last
+        if ended and known is not None and (last is None or last.epoch < known):
+            raise NoWholeBatch(self._capturer.directory.url, why)
 
     def _note_failure(self, error: Exception) -> None:
         with self._changed:

@@ -121,6 +121,8 @@ class _ClassicQuery(LiveQuery):
         self.logs_first = self._execution.trigger().getClass().getSimpleName() != "RealTimeTrigger"
         if self._execution.getClass().getSimpleName() == "ContinuousExecution":
             raise NotCapturable(self.location, "it runs in continuous mode, whose epochs have no state versions")
+        if self._is_temporary():
+            raise CannotAttach("its checkpoint is temporary, and Spark deletes it: start it with a checkpointLocation")
 
     def last_batch(self) -> int | None:
         try:
@@ -174,6 +176,13 @@ class _ClassicQuery(LiveQuery):
             elif time.monotonic() > quiet_from + QUIET_SECONDS:
                 return True
         return True
+
+    def _is_temporary(self) -> bool:
+        """Whether Spark has chosen the location by itself and removes it at the end."""
+        kind = self._execution.getClass()
+        while kind is not None and kind.getSimpleName() != "StreamExecution":
+            kind = kind.getSuperclass()
+        return kind is not None and bool(_read(kind.getDeclaredField("deleteCheckpointOnStop"), self._execution))
 
     def _foreach_batch(self) -> Any:
         """PySpark's holder of the function that the query calls for each batch; None if it has none here.

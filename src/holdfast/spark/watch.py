@@ -117,6 +117,7 @@ class Watcher:
         *,
         quiet_seconds: float = 90.0,
         new_timeline: bool = False,
+        file_sink: Directory | None = None,
         limits: Limits = LIMITS,
         tell: Listener = nobody,
         clock: Callable[[], float] = time.monotonic,
@@ -125,7 +126,9 @@ class Watcher:
         self.directory = directory
         self._schedule = schedule
         self._stillness = Stillness(directory, quiet_seconds)
-        self._capturer = Capturer(records, directory, why="watch", new_timeline=new_timeline, limits=limits)
+        self._capturer = Capturer(
+            records, directory, why="watch", new_timeline=new_timeline, file_sink=file_sink, limits=limits
+        )
         self._tell = tell
         self._clock = clock
         self._captures = self._failures = self._failures_in_a_row = 0
