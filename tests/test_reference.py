@@ -41,6 +41,7 @@ def test_every_public_name_stands_in_the_reference() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
+        holdfast.Attached,
         holdfast.Repository,
         holdfast.StoredPipeline,
         holdfast.Checkpoint,

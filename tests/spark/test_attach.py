@@ -86,6 +86,7 @@ def consume(batch: DataFrame, _number: int) -> None:
 # ---- in the background ----
 
 
+@pytest.mark.matrix
 def test_one_line_captures_a_running_query(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_hundreds_of_captures_at_full_speed_restore(
 # ---- on demand ----
 
 
+@pytest.mark.matrix
 def test_a_checkpoint_is_at_least_as_new_as_the_call(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
@@ -290,6 +292,7 @@ def test_a_savepoint_is_taken_when_another_terminal_asks_for_it(
     assert attached.pipeline["from-outside"].epoch >= before
 
 
+@pytest.mark.matrix
 def test_an_idle_query_tells_of_the_batch_that_is_over_and_not_of_the_one_to_come(
     spark: SparkSession, repository: Repository, tmp_path: Path
 ) -> None:
@@ -311,6 +314,7 @@ def test_an_idle_query_tells_of_the_batch_that_is_over_and_not_of_the_one_to_com
 # ---- stop ----
 
 
+@pytest.mark.matrix
 def test_a_query_is_stopped_between_two_batches_every_time(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
@@ -356,6 +360,7 @@ def test_a_stop_waits_for_the_batch_that_is_running(spark: SparkSession, reposit
     assert committed(place) == 2
 
 
+@pytest.mark.matrix
 def test_a_stop_of_sparks_own_cuts_it_short(spark: SparkSession, repository: Repository, place: Path) -> None:
     inside = threading.Event()
 
@@ -376,6 +381,7 @@ def test_a_stop_of_sparks_own_cuts_it_short(spark: SparkSession, repository: Rep
     assert (stopped.epoch, stopped.interrupted) == (1, True)
 
 
+@pytest.mark.matrix
 def test_a_query_with_another_sink_is_stopped_as_spark_stops_it(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
@@ -389,6 +395,7 @@ def test_a_query_with_another_sink_is_stopped_as_spark_stops_it(
     assert_counts(spark, attached.pipeline["end"], tmp_path)
 
 
+@pytest.mark.matrix
 def test_a_query_between_two_triggers_is_stopped_at_once(
     spark: SparkSession, repository: Repository, place: Path
 ) -> None:
@@ -443,6 +450,7 @@ def test_a_stop_whose_capture_failed_can_be_made_again(spark: SparkSession, tmp_
 # ---- the end of the query ----
 
 
+@pytest.mark.matrix
 def test_the_last_batch_of_a_query_that_is_done_is_captured(
     spark: SparkSession, repository: Repository, place: Path
 ) -> None:
@@ -456,6 +464,7 @@ def test_the_last_batch_of_a_query_that_is_done_is_captured(
     assert len(epochs(repository.pipeline("counts"))) == 3
 
 
+@pytest.mark.matrix
 def test_the_last_batch_before_a_failure_is_captured(spark: SparkSession, repository: Repository, place: Path) -> None:
     def each(batch: DataFrame, number: int) -> None:
         if number == 3:
@@ -486,6 +495,7 @@ def test_a_batch_that_spark_found_incomplete_is_not_captured(
     assert_counts(spark, attached.pipeline["epoch:2"], tmp_path)
 
 
+@pytest.mark.matrix
 def test_the_last_batch_is_captured_when_somebody_else_stops_the_query(
     spark: SparkSession, repository: Repository, place: Path
 ) -> None:
@@ -682,6 +692,13 @@ def test_a_query_in_continuous_mode_is_refused(spark: SparkSession, repository: 
         holdfast.attach(query, repository, pipeline="rate")
     assert query.isActive
     assert not repository.pipeline("rate").exists()
+
+
+def test_a_query_with_a_temporary_checkpoint_is_refused(spark: SparkSession, repository: Repository) -> None:
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    with pytest.raises(CannotAttach, match="checkpointLocation"):
+        holdfast.attach(query, repository, pipeline="rate")
+    assert query.isActive
 
 
 @pytest.mark.parametrize("wrong", [None, "query", 7])
