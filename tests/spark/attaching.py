@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,9 +12,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.spark.lay import lay_down
-from spark.workloads import STORES
+from spark.workloads import STORES, configured
 
-__all__ = ["KEYS", "ROWS", "assert_counts", "committed", "configured", "counting", "until"]
+__all__ = ["KEYS", "ROWS", "assert_counts", "committed", "counting", "until"]
 
 KEYS, ROWS = 10, 100
 SECONDS = 120
@@ -65,18 +64,3 @@ def until(condition: Callable[[], object], what: str = "") -> None:
     while not condition():
         assert time.monotonic() < end, f"it never came: {what}"
         time.sleep(0.01)
-
-
-@contextmanager
-def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Set the configuration for the queries that are started within: each keeps a copy of what was set then."""
-    before = {key: spark.conf.get(key, None) for key in conf}
-    for key, value in conf.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.unset(key)
-            if value is not None:
-                spark.conf.set(key, value)

@@ -40,11 +40,11 @@ from holdfast.spark import following
 from holdfast.spark.live import live_query
 from holdfast.store import open_store
 from holdfast.testing.faults import Around
-from spark.attaching import ROWS, assert_counts, committed, configured, counting, until
+from spark.attaching import ROWS, assert_counts, committed, counting, until
 from spark.events import files_of
 from spark.proof import Truth, after, run_on
 from spark.replay import assert_all_restore
-from spark.workloads import WORKLOADS, run
+from spark.workloads import WORKLOADS, configured, run
 
 T = TypeVar("T")
 ON_DEMAND = holdfast.Schedule()

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark.events import EPOCH, LATENESS, ROWS, SECONDS, files_of
 from spark.session import SPARK_VERSION
 
-__all__ = ["BATCHES", "COMBINATIONS", "STORES", "WORKLOADS", "Workload", "run"]
+__all__ = ["BATCHES", "COMBINATIONS", "STORES", "WORKLOADS", "Workload", "configured", "run"]
 
 BATCHES = 12
 
@@ -291,7 +291,7 @@ def run(
             raise
 
     trigger = {"processingTime": "0 seconds"} if workload.endless else {"availableNow": True}
-    with _configured(spark, {**STORES[store], **workload.conf}):
+    with configured(spark, {**STORES[store], **workload.conf}):
         writer = workload.build(spark, inputs).writeStream.outputMode(workload.output_mode).foreachBatch(collect)
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
     try:
@@ -307,7 +307,7 @@ def run(
 
 
 @contextmanager
-def _configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Set the configuration for the queries that are started within: each keeps a copy of what was set then."""
     before = {key: spark.conf.get(key, None) for key in conf}
     for key, value in conf.items():

@@ -12,9 +12,20 @@ from holdfast.cli.text import amount, size
 if TYPE_CHECKING:
     from holdfast.capturing import Capture
 
-__all__ = ["FILE_SINK", "command"]
+__all__ = ["CAPTURING", "command"]
 
-FILE_SINK = (
+CAPTURING = (
+    click.Option(
+        ["--new-timeline"],
+        is_flag=True,
+        help="If DIR is not where the pipeline goes on (another query, or rewound), begin anew from it.",
+    ),
+    click.Option(
+        ["--dir-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of DIR's store; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
     click.Option(
         ["--file-sink"],
         metavar="URL",
@@ -40,18 +51,7 @@ FILE_SINK = (
         metavar="DURATION",
         help="Wait until nothing in DIR has changed for so long (90s), then take the last committed batch.",
     ),
-    click.Option(
-        ["--new-timeline"],
-        is_flag=True,
-        help="If DIR is not where the pipeline goes on (another query, or rewound), begin anew from it.",
-    ),
-    click.Option(
-        ["--dir-option"],
-        type=StoreOption(),
-        multiple=True,
-        help="An option of DIR's store; the value may be env:NAME or file:PATH. Repeatable.",
-    ),
-    *FILE_SINK,
+    *CAPTURING,
     examples="""
     holdfast capture /data/checkpoints/orders -p orders
     holdfast capture s3a://bucket/checkpoints/orders -p orders --savepoint before-upgrade

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.capture import FILE_SINK
-from holdfast.cli.common import Session, StoreOption, verb
+from holdfast.cli.capture import CAPTURING
+from holdfast.cli.common import Session, verb
 from holdfast.cli.render import show_block
 from holdfast.cli.text import clean, size
 from holdfast.errors import HoldfastError
@@ -39,18 +39,7 @@ __all__ = ["command"]
         help="When nothing in DIR has changed for so long, take the last committed batch too.",
     ),
     click.Option(["--each"], is_flag=True, help="Watch every Spark checkpoint directory below DIR."),
-    click.Option(
-        ["--new-timeline"],
-        is_flag=True,
-        help="If DIR is not where the pipeline goes on (another query, or rewound), begin anew from it.",
-    ),
-    click.Option(
-        ["--dir-option"],
-        type=StoreOption(),
-        multiple=True,
-        help="An option of DIR's store; the value may be env:NAME or file:PATH. Repeatable.",
-    ),
-    *FILE_SINK,
+    *CAPTURING,
     examples="""
     holdfast watch /data/checkpoints/orders -p orders --every 30s
     holdfast watch s3a://bucket/checkpoints/orders -p orders --every "10 batches" --json
