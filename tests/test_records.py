@@ -22,6 +22,7 @@ from holdfast.records import (
     Joined,
     Kept,
     Outcome,
+    Owner,
     Pin,
     PipelineRecord,
     Record,
@@ -50,6 +51,20 @@ SAMPLES: list[Record] = [
     Request(token="t", savepoint="now", who="me", created_ms=1),
     Answer(token="t", generation=3, slot=1, checkpoint_id="c"),
     Settled(token="t", generation=3, slot=1, outcomes={"table": Outcome(status="committed", position={"version": 4})}),
+    Owner(
+        token="t",
+        pipeline_id="p",
+        pipeline="orders",
+        repository="s3://bucket",
+        generation=3,
+        slot=1,
+        epoch=41,
+        checkpoint_id="c",
+        query_id="q",
+        created_ms=1,
+        fork=True,
+        edits=["0:orders:3=7"],
+    ),
     Hint(token="t", generation=3, slot=1),
 ]
 KINDS = sorted(

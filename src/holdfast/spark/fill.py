@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -13,7 +13,8 @@ from holdfast.store.directory import Directory, FileStat
 __all__ = ["Mover", "fill"]
 
 READERS = 16
-STREAMS = 4
+HASHERS = 4
+WORTH_A_THREAD = 1024 * 1024
 
 
 class Mover(Protocol):
@@ -47,20 +48,16 @@ def fill(draft: Draft, cut: Cut, directory: Directory, large: int, mover: Mover 
         draft.save_file(name, data, stat.stamp)
         return name, stat
 
-    read.update(_each(bring, new, sorted(new.keys() - read.keys()), directory.costly, large))
+    read.update(_each(bring, {name: new[name].size for name in sorted(new.keys() - read.keys())}, directory.costly))
     return read
 
 
 def _each(
-    bring: Callable[[str], tuple[str, FileStat]],
-    files: Mapping[str, FileStat],
-    names: Sequence[str],
-    costly: bool,
-    large: int,
+    bring: Callable[[str], tuple[str, FileStat]], sizes: Mapping[str, int], costly: bool
 ) -> list[tuple[str, FileStat]]:
-    """Bring files in: each on a thread where a read is a request, else only large ones, which are hashed and synced."""
-    beside = [name for name in names if costly or files[name].size >= large]
-    here = [name for name in names if not costly and files[name].size < large]
-    with ThreadPoolExecutor(READERS if costly else STREAMS, thread_name_prefix="holdfast-capture") as pool:
+    """Bring files in, each on a thread if a read is a request; else only those that take long to hash."""
+    beside = [name for name, size in sizes.items() if costly or size >= WORTH_A_THREAD]
+    here = [name for name, size in sizes.items() if not costly and size < WORTH_A_THREAD]
+    with ThreadPoolExecutor(READERS if costly else HASHERS, thread_name_prefix="holdfast-capture") as pool:
         under_way = [pool.submit(bring, name) for name in beside]
         return [*map(bring, here), *(future.result() for future in under_way)]
