@@ -10,9 +10,12 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-__all__ = ["SPARK_VERSION", "start_session"]
+__all__ = ["SPARK_VERSION", "WITH_KAFKA", "start_session"]
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+WITH_KAFKA = (4, 2)
+"""The first Spark that the Kafka connector of the tests fits."""
 
 _TESTS = Path(__file__).resolve().parents[1]
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if SPARK_VERSION >= (4, 1) else "")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.proof import after, run_on, tell_truth
+from spark.topics import make_topic
 from spark.workloads import COMBINATIONS, WORKLOADS
 
 SAMPLE = [
@@ -27,7 +28,16 @@ SAMPLE = [
     ("rate", "changelog-2"),
     ("python-simple", "hdfs"),
     ("named-sources", "changelog-2"),
+    ("kafka", "changelog-2"),
 ]
+
+
+@pytest.fixture
+def root(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> Path:
+    """A folder for the workload of this name; a broker is started only for one that reads a topic."""
+    if WORKLOADS[name].needs_topic:
+        make_topic(tmp_path / "inputs", request.getfixturevalue("kafka_server"))
+    return tmp_path
 
 
 def prove(spark: SparkSession, name: str, store: str, root: Path, cuts: list[int]) -> None:
@@ -47,14 +57,14 @@ def prove(spark: SparkSession, name: str, store: str, root: Path, cuts: list[int
 @pytest.mark.matrix
 @pytest.mark.parametrize(("name", "store"), [pair for pair in SAMPLE if pair in COMBINATIONS])
 def test_a_restored_cut_runs_on_as_the_uninterrupted_run(
-    spark: SparkSession, name: str, store: str, tmp_path: Path
+    spark: SparkSession, name: str, store: str, root: Path
 ) -> None:
-    prove(spark, name, store, tmp_path, [4])
+    prove(spark, name, store, root, [4])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "store"), COMBINATIONS)
 def test_every_cut_of_every_store_and_operator_runs_on_as_the_uninterrupted_run(
-    spark: SparkSession, name: str, store: str, tmp_path: Path
+    spark: SparkSession, name: str, store: str, root: Path
 ) -> None:
-    prove(spark, name, store, tmp_path, [0, 2, 5, 7])
+    prove(spark, name, store, root, [0, 2, 5, 7])

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark.events import EPOCH, LATENESS, ROWS, SECONDS, files_of
-from spark.session import SPARK_VERSION
+from spark.session import SPARK_VERSION, WITH_KAFKA
+from spark.topics import find_topic, send_events
 
 __all__ = ["BATCHES", "COMBINATIONS", "STORES", "WORKLOADS", "Workload", "configured", "run"]
 
@@ -64,6 +65,8 @@ class Workload:
     minimum: tuple[int, int] = (3, 5)
     endless: bool = False
     """Under AvailableNow it would never end, or end at once: it is run batch after batch and cut off instead."""
+    needs_topic: bool = False
+    """Before anything else a topic is made for its folder of inputs: `spark.topics.make_topic`."""
 
 
 def _read(spark: SparkSession, folder: Path, source: str) -> DataFrame:
@@ -180,6 +183,14 @@ def _from_named(spark: SparkSession, folder: Path) -> DataFrame:
     return _windowed(_marked(named("left").union(named("right"))))
 
 
+def _from_kafka(spark: SparkSession, folder: Path) -> DataFrame:
+    bootstrap, topic = find_topic(folder)
+    kafka = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    records = spark.readStream.format("kafka").options(**kafka, maxOffsetsPerTrigger=str(ROWS)).load()
+    parsed = F.from_json(F.col("value").cast("string"), "at LONG, key STRING, value LONG")
+    return _windowed(_marked(records.select(parsed.alias("event")).select("event.*")))
+
+
 def _nothing(_folder: Path, _batches: int) -> None:
     pass
 
@@ -242,6 +253,7 @@ _EVERY = [
         {f"{_SQL}.queryEvolution.enableSourceEvolution": "true"},
         minimum=(4, 2),
     ),
+    Workload("kafka", "append", _from_kafka, send_events, minimum=WITH_KAFKA, needs_topic=True),
 ]
 
 if SPARK_VERSION < (4, 1):
