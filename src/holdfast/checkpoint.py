@@ -117,24 +117,26 @@ class Checkpoint:
         spark: str | None = None,
         state_only: bool = False,
         retry: RetryPolicy | None = None,
+        session: object = None,
     ) -> Restored | Laid:
         """Lay the checkpoint down in a new place, verified, whole or not at all.
 
         That of a Spark query becomes a directory that Spark starts from, local or in an object store, to which
         `options` belong; `lay_down` says what is refused. `map_paths` are places that have moved, old to new;
         `set_offsets` are such as "0:orders:3=1042"; `file_sink` is where the query writes to, whose log is cut back
-        beside the directory and, with `apply_sink`, in its place. That of a Python loop becomes plain files in a local
-        folder, and takes none of these.
+        beside the directory and, with `apply_sink`, in its place. With a Spark `session` its executors move the bytes,
+        for state that no single process should carry; a local destination must then be the same folder for all of them.
+        That of a Python loop becomes plain files in a local folder, and takes none of these.
         """
         if self.manifest.engine == PYTHON:
-            if options or map_paths or set_offsets or file_sink:
+            if options or map_paths or set_offsets or file_sink or session:
                 raise BadValue(f"{self.pipeline.name}@{self.slot}", "this is for checkpoints of a Spark query only")
             return restore_to_files(self.pipeline.records, self.manifest, _local(destination), progress)
         from holdfast.spark.lay import Changes, FileSink
 
         changes = Changes(False, map_paths or {}, _offset_edits(set_offsets))
         sink = FileSink(file_sink, sink_options, apply_sink) if file_sink else None
-        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry)
+        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry, session)
 
     def fork(
         self,
@@ -149,6 +151,7 @@ class Checkpoint:
         spark: str | None = None,
         state_only: bool = False,
         retry: RetryPolicy | None = None,
+        session: object = None,
     ) -> Laid:
         """As `restore` of a Spark query, but for another query: it has a new id and may run beside the first.
 
@@ -159,7 +162,7 @@ class Checkpoint:
 
         changes = Changes(True, map_paths or {}, _offset_edits(set_offsets))
         sink = FileSink(file_sink, sink_options) if file_sink else None
-        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry)
+        return self._lay(destination, changes, sink, progress, options, spark, state_only, retry, session)
 
     def _lay(
         self,
@@ -171,7 +174,10 @@ class Checkpoint:
         spark: str | None,
         state_only: bool,
         retry: RetryPolicy | None,
+        session: object,
     ) -> Laid:
+        from holdfast.spark.distribute import Layer
+        from holdfast.spark.executors import Executors
         from holdfast.spark.lay import lay_down
 
         return lay_down(
@@ -185,6 +191,7 @@ class Checkpoint:
             state_only=state_only,
             retry=retry,
             progress=progress,
+            layer=Layer(Executors.of(session), self.pipeline.repository.address) if session is not None else None,
         )
 
     def savepoint(self, name: str) -> Savepoint:

@@ -15,6 +15,7 @@ HoldfastError                      exit 1
 ├── DemoFailed                     HF-1105  the demo could not be played to its end
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
+├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -90,6 +91,7 @@ __all__ = [
     "DamagedState",
     "DemoFailed",
     "Diverged",
+    "ExecutorsFailed",
     "Fenced",
     "FingerprintMismatch",
     "ForkedProcess",
@@ -287,6 +289,14 @@ class NotAttached(HoldfastError):
     code = "HF-1121"
     template = "nothing is captured of query {query} any more: {why}"
     advice = "Attach to it again, or to the query that was started in its place."
+
+
+@dataclass(eq=False)
+class ExecutorsFailed(HoldfastError):
+    why: str
+    code = "HF-1122"
+    template = "Spark's executors can't move the bytes: {why}"
+    advice = "Each of them needs the Holdfast that the driver has, and a way to the directory and to the repository."
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ from holdfast.repository.root import RepositoryRecords, init_repository, open_re
 from holdfast.repository.uploads import Limits
 from holdfast.restore import Progress
 from holdfast.settle import LoopSink
-from holdfast.store import Finding, RetryPolicy, Store
+from holdfast.store import Address, Finding, RetryPolicy, Store
 
 __all__ = ["Checkpoint", "GenerationInfo", "Repository", "StoredPipeline", "open_url"]
 
@@ -79,6 +79,11 @@ class Repository:
     @property
     def store(self) -> Store:
         return self._records.store
+
+    @property
+    def address(self) -> Address:
+        """What another process needs to open it too, with the options that it was opened with here."""
+        return self._records.address
 
     @property
     def proven(self) -> Sequence[Finding]:

@@ -81,7 +81,7 @@ class Folder(Place):
         try:
             make_folders(str(self.destination.parent))
             _remove_dead(self.destination)
-            self._begin()
+            self.partial, self._fd = _begin(self.destination)
             try:
                 yield self
                 self._finish()
@@ -107,14 +107,15 @@ class Folder(Place):
         finally:
             os.close(fd)
 
-    def _begin(self) -> None:
-        while True:
-            partial = _partial(self.destination, new_token())
-            os.mkdir(partial)
-            held = _hold(partial)
-            if held is not None:
-                self.partial, self._fd = Path(partial), held
-                return
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Path]:
+        """Another folder on the same file system, gone at the end: what is written there can be moved in whole."""
+        spare, fd = _begin(self.destination)
+        try:
+            yield spare
+        finally:
+            shutil.rmtree(spare, ignore_errors=True)
+            os.close(fd)
 
     def _finish(self) -> None:
         sync_below(self.partial)
@@ -302,6 +303,16 @@ class _Laying:
         for chunk in stream_artifact(self._records.store, self._records.keys, artifact):
             yield chunk
             self._tally.add(len(chunk) * share)
+
+
+def _begin(destination: Path) -> tuple[Path, int]:
+    """A new folder beside the destination, and the descriptor that holds it."""
+    while True:
+        partial = _partial(destination, new_token())
+        os.mkdir(partial)
+        held = _hold(partial)
+        if held is not None:
+            return Path(partial), held
 
 
 def _partial(destination: Path, token: str) -> str:

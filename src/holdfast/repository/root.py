@@ -9,7 +9,7 @@ from holdfast.ids import new_id, new_token, now_ms
 from holdfast.layout import PIPELINES, REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.store import Finding, RetryPolicy, Store, open_store, probe
+from holdfast.store import Address, Finding, RetryPolicy, Store, open_store, probe
 
 __all__ = ["RepositoryRecords", "init_repository", "open_repository"]
 
@@ -17,9 +17,12 @@ __all__ = ["RepositoryRecords", "init_repository", "open_repository"]
 class RepositoryRecords:
     """A repository that is there: its store, its id, and the records of its pipelines."""
 
-    def __init__(self, store: Store, record: RepositoryRecord, proven: Sequence[Finding] = ()) -> None:
+    def __init__(
+        self, store: Store, record: RepositoryRecord, address: Address | None = None, proven: Sequence[Finding] = ()
+    ) -> None:
         self.store = store
         self.record = record
+        self.address = address or Address(store.url)
         self.proven = proven
 
     @property
@@ -55,7 +58,7 @@ def open_repository(
         raise RepositoryMissing(store.url) from None
     if record.encryption.get("scheme") != "none":
         raise FormatTooNew(store.url, f"with encryption scheme {record.encryption.get('scheme')!r}")
-    return RepositoryRecords(store, record)
+    return RepositoryRecords(store, record, _address(place, options))
 
 
 def init_repository(
@@ -67,13 +70,19 @@ def init_repository(
     """
     store = _store(place, options, retry)
     try:
-        return open_repository(store)
+        return RepositoryRecords(store, open_repository(store).record, _address(place, options))
     except RepositoryMissing:
         proven = probe(store)
     record = RepositoryRecord(token=new_token(), repository_id=new_id(), created_ms=now_ms())
     store.create(REPOSITORY, seal(record))
-    return RepositoryRecords(store, open_repository(store).record, proven)
+    return RepositoryRecords(store, open_repository(store).record, _address(place, options), proven)
 
 
 def _store(place: str | Store, options: Mapping[str, str] | None, retry: RetryPolicy | None) -> Store:
     return place if isinstance(place, Store) else open_store(place, options, retry)
+
+
+def _address(place: str | Store, options: Mapping[str, str] | None) -> Address | None:
+    """Where a repository in a cloud lies. A local path may be a relative one: the store's own address is not."""
+    address = None if isinstance(place, Store) else Address(place, options or {})
+    return address if address and address.is_everywhere else None

@@ -17,8 +17,9 @@ from holdfast.layout import Slot, check_name
 from holdfast.manifest import Manifest
 from holdfast.spark.capture import Capturer
 from holdfast.spark.cut import batches_in
+from holdfast.spark.distribute import Sender, sender_for
 from holdfast.spark.following import LAST, Follower
-from holdfast.store import Directory, open_directory
+from holdfast.store import Address, Directory, open_directory
 
 if TYPE_CHECKING:
     from holdfast.spark.live import LiveQuery
@@ -34,7 +35,8 @@ class AttachedStatus:
     """How the captures of a query stand. `last_batch` is the newest one that is known to be over.
 
     The last checkpoint may be of an earlier run until this one has taken its first. `fenced` says who took the pipeline
-    over. What failed is tried again as long as `capturing` holds; `last_error` is None once that went well.
+    over. What failed is tried again as long as `capturing` holds; `last_error` is None once that went well. `movers`
+    tells who moves large captures: the driver, the executors, or the driver because the executors can't.
     """
 
     query_id: str
@@ -49,6 +51,7 @@ class AttachedStatus:
     captures: int
     failures: int
     last_error: str | None
+    movers: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def attach(
     directory: str | None = None,
     options: Mapping[str, str] | None = None,
     new_timeline: bool = False,
+    distribute: bool | None = None,
 ) -> Attached:
     """Keep checkpoints of a running query in a repository, from now on and until it ends or is let go of.
 
@@ -79,6 +83,10 @@ def attach(
     fenced. A query of another id, or one that went back, raises OtherTimeline unless `new_timeline`. On Spark Connect
     the checkpoint location must be given as `directory`; `options` are those of the store that it lies in, such as an
     endpoint. The handle that this returns need not be kept: the captures go on without it.
+
+    With `distribute` Spark's executors send the bytes of each capture, and the driver none; by default they send only
+    captures of half a gigabyte or more, in a cluster, with both places in object stores. The options of both places go
+    to them, credentials too.
     """
     # Here, since the rest of Holdfast does without pyspark.
     from holdfast.spark.live import live_query
@@ -89,7 +97,10 @@ def attach(
     if location is None:
         raise CannotAttach("a query on Spark Connect does not tell where its checkpoint lies: give it as directory=…")
     opened = open_url(repository) if isinstance(repository, str) else repository
-    return Attached(live, opened.pipeline(pipeline), open_directory(location, options), schedule, new_timeline)
+    place = open_directory(location, options)
+    here = Address(location, options or {})
+    sender = sender_for(live.context, here if here.is_everywhere else Address(place.url), opened.address, distribute)
+    return Attached(live, opened.pipeline(pipeline), place, schedule, new_timeline, sender)
 
 
 class Attached:
@@ -99,11 +110,18 @@ class Attached:
     """
 
     def __init__(
-        self, live: LiveQuery, pipeline: StoredPipeline, directory: Directory, schedule: Schedule, new_timeline: bool
+        self,
+        live: LiveQuery,
+        pipeline: StoredPipeline,
+        directory: Directory,
+        schedule: Schedule,
+        new_timeline: bool,
+        sender: Sender | None,
     ) -> None:
         self.pipeline = pipeline
         self._live = live
         self._directory = directory
+        self._sender = sender
         self._process = os.getpid()
         capturer = Capturer(
             pipeline.records,
@@ -112,6 +130,7 @@ class Attached:
             always_claim=True,
             new_timeline=new_timeline,
             spark_version=live.spark_version,
+            mover=sender,
         )
         # What refuses the directory shall do so here, and not unseen in the background.
         capturer.enter()
@@ -190,6 +209,7 @@ class Attached:
             captures=tally.captures,
             failures=tally.failures,
             last_error=tally.last_error,
+            movers=_movers(self._sender),
         )
 
     def _named(self, manifest: Manifest, savepoint: str | None) -> Checkpoint:
@@ -215,3 +235,9 @@ class Attached:
         """A forked child has neither the thread that captures nor a way to the query."""
         if os.getpid() != self._process:
             raise ForkedProcess(self.pipeline.repository.url)
+
+
+def _movers(sender: Sender | None) -> str:
+    if sender is None:
+        return "the driver"
+    return "the executors" if sender.why_not is None else f"the driver: {sender.why_not}"

@@ -21,6 +21,7 @@ from holdfast.manifest import Manifest
 from holdfast.records import Owner, seal
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.describe import DIRECTORY, ENGINE, QUERY_ID
+from holdfast.spark.distribute import Layer
 from holdfast.spark.moving import METADATA, Changes, Moving, Rewritten, check_mapped
 from holdfast.spark.places import SparkPlace
 from holdfast.spark.sink_log import LOG, SINK
@@ -94,9 +95,11 @@ def lay_down(
     state_only: bool = False,
     retry: RetryPolicy | None = None,
     progress: Progress | None = None,
+    layer: Layer | None = None,
 ) -> Laid:
     """Lay a Spark checkpoint down below `destination`, a new local folder or a new prefix in an object store.
 
+    With a `layer` Spark's executors move the bytes; without one this process does.
     `spark` is the version that is to go on from it: that of the installed pyspark, unless said otherwise. Before
     anything is written this raises PlaceNotEmpty if something is there, HasSinks without `state_only`, SparkRejects,
     SinkLogGone, and BadValue for a change that fits nothing; after that DamagedArtifact if a byte is not what was
@@ -124,7 +127,7 @@ def lay_down(
         token=new_token(),
         created_ms=now_ms(),
     )
-    return _Laying(records, manifest, moving, rewritten, sinking, progress).into(place, begun)
+    return _Laying(records, manifest, moving, rewritten, sinking, progress, layer).into(place, begun)
 
 
 def _refuse(manifest: Manifest, state_only: bool) -> None:
@@ -194,13 +197,14 @@ class _Laying:
     rewritten: Rewritten
     sinking: Sinking | None
     progress: Progress | None
+    layer: Layer | None
 
     def into(self, place: SparkPlace, begun: _Begun) -> Laid:
         """Write it all. The sink's log is last before the directory counts: nobody starts from it with the old log."""
         if place.folder is not None:
             folder = Folder(place.folder)
             with folder.opened():
-                size = self._fill(folder, begun)
+                size = self._fill(folder, place, begun)
                 folder.write(METADATA, self.moving.metadata(begun.query_id))
                 kept = self.sinking.act() if self.sinking else None
         else:
@@ -209,7 +213,7 @@ class _Laying:
                 begun.adopt(place.spelled(), standing)
             with marked.opened(begun.mark()):
                 begun = begun.adopt(place.spelled(), marked.mark)
-                size = self._fill(marked, begun)
+                size = self._fill(marked, place, begun)
                 kept = self.sinking.act() if self.sinking else None
                 marked.lift(self.moving.metadata(begun.query_id))
         return Laid(
@@ -226,11 +230,14 @@ class _Laying:
             sink_kept=kept,
         )
 
-    def _fill(self, place: Place, begun: _Begun) -> int:
+    def _fill(self, place: Place, destination: SparkPlace, begun: _Begun) -> int:
         """Write all but `metadata`, and give the bytes of the whole without Holdfast's own."""
         changed = self.rewritten.files
         files = {name: a for name, a in self.moving.files.items() if name not in changed and name != METADATA}
-        _, size = lay_files(self.records, files, place, self.progress)
+        if self.layer is not None:
+            size = self.layer.lay(self.records, files, place, destination, self.progress)
+        else:
+            _, size = lay_files(self.records, files, place, self.progress)
         for name, data in {**changed, OWNER: self._owner(begun)}.items():
             place.write(name, data)
         return size + sum(map(len, changed.values())) + len(self.moving.metadata(begun.query_id))

@@ -45,6 +45,8 @@ class LiveQuery(ABC):
     """Whether each question is a request to a server."""
     logs_first: bool
     """Whether a batch is in the offset log before it runs. In real-time mode it comes there at its end."""
+    context: Any
+    """The SparkContext that gives its executors work; None if there is none here."""
 
     @abstractmethod
     def last_batch(self) -> int | None:
@@ -81,6 +83,7 @@ class _ConnectQuery(LiveQuery):
     location = None
     costly = True
     logs_first = True
+    context = None
 
     def __init__(self, query: Any) -> None:
         self._query = query
@@ -116,6 +119,7 @@ class _ClassicQuery(LiveQuery):
         self._execution = self._jsq.streamingQuery()
         self._seen: int | None = None
         self.id = str(query.id)
+        self.context = pyspark.SparkContext._active_spark_context
         self.location = str(self._execution.resolvedCheckpointRoot())
         self.spark_version = str(self._execution.sparkSession().version())
         self.logs_first = self._execution.trigger().getClass().getSimpleName() != "RealTimeTrigger"

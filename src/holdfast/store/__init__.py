@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from holdfast.store.contract import CHUNK, Buffer, ObjectInfo, Store
 from holdfast.store.directory import Directory, FileStat, Look
-from holdfast.store.open import open_directory, open_store
+from holdfast.store.open import Address, open_directory, open_store
 from holdfast.store.probe import Finding, examine, probe
 from holdfast.store.retry import RetryPolicy
 
 __all__ = [
     "CHUNK",
+    "Address",
     "Buffer",
     "Directory",
     "FileStat",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from holdfast.errors import BadURL
 from holdfast.store.address import CloudAddress, MemoryAddress, read_address, redact
@@ -13,7 +14,34 @@ from holdfast.store.local_directory import LocalDirectory
 from holdfast.store.memory import MemoryStore
 from holdfast.store.retry import RetryingStore, RetryPolicy
 
-__all__ = ["open_directory", "open_store"]
+__all__ = ["Address", "open_directory", "open_store"]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where something lies and the options that open it: what another process needs to get there too.
+
+    Options may be secrets and are not shown; they go wherever the address goes.
+    """
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it leads to the same place from every machine, for all that its name says."""
+        return isinstance(read_address(self.url, self.options, as_hadoop=True), CloudAddress)
+
+    @property
+    def is_here_only(self) -> bool:
+        """Whether it leads nowhere from another process."""
+        return isinstance(read_address(self.url, self.options, as_hadoop=True), MemoryAddress)
+
+    def store(self) -> Store:
+        return open_store(self.url, self.options)
+
+    def directory(self) -> Directory:
+        return open_directory(self.url, self.options)
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None, retry: RetryPolicy | None = None) -> Store:
