@@ -17,7 +17,10 @@ from holdfast.spark.java import find_java
 from .object_stores import S3Server
 from .processes import SERVERS, free_ports, running
 
-__all__ = ["SparkCluster", "kafka_conf", "s3a_conf", "spark_cluster"]
+__all__ = ["SHORT_LIVED", "SparkCluster", "kafka_conf", "s3a_conf", "spark_cluster"]
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that never earns back what the second compiler and a concurrent collector cost."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class SparkCluster:
             "spark.driver.host": "127.0.0.1",
             "spark.executor.cores": "1",
             "spark.executor.memory": "600m",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
             # The first job waits until all of them have come.
             "spark.cores.max": str(self.workers),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -51,7 +55,10 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         "JAVA_HOME": str(find_java().home),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(folder),
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
         "SPARK_DAEMON_MEMORY": "256m",
+        # An application is never given up, however many executors it has lost.
+        "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

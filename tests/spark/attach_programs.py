@@ -26,15 +26,36 @@ def tell(what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-def run_for_ever(repository: str, place: str) -> None:
-    """Captures every batch of a query at full speed until it is killed."""
+def run_for_ever(
+    place: str,
+    repository: str | None = None,
+    master: str = "local[2]",
+    conf: dict[str, str] | None = None,
+    store: str = "changelog",
+    options: dict[str, str] | None = None,
+) -> None:
+    """Runs a query at full speed until it is killed, again and again if it fails; tells the port of the driver.
+
+    With a repository every batch is captured; `options` are those of the store that both lie in.
+    """
+    from pyspark.errors import StreamingQueryException
+
     from spark.attaching import counting
     from spark.session import start_session
 
-    query = counting(start_session(), place)
-    holdfast.attach(query, repository, pipeline="counts", every="1 batch")
-    tell("running")
-    query.awaitTermination()
+    into = None if repository is None else holdfast.open(repository, options=options)
+    spark = start_session(conf, master)
+    tell(int(spark.sparkContext.getConf().get("spark.driver.port", "")))
+    while True:
+        query = counting(spark, place, store=store)
+        try:
+            if into is None:
+                query.awaitTermination()
+            else:
+                with holdfast.attach(query, into, pipeline="counts", every="1 batch", options=options):
+                    query.awaitTermination()
+        except StreamingQueryException as failure:
+            print(f"the query failed, and is started again: {failure}", file=sys.stderr)
 
 
 def end_without_a_word(repository: str, place: str) -> None:

@@ -50,7 +50,8 @@ def assert_counts(spark: SparkSession, checkpoint: Checkpoint, folder: Path) -> 
     counting(spark, place, collect, availableNow=True).awaitTermination()
     after = checkpoint.epoch + 1
     assert seen == {after: dict.fromkeys(range(KEYS), ROWS // KEYS * (after + 1))}
-    shutil.rmtree(place)
+    # The maintenance thread may still write there.
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def committed(place: Path) -> int:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,9 +13,9 @@ import holdfast
 from holdfast.handles import Repository
 from servers import KafkaServer, kafka_conf
 from spark.attaching import assert_counts, committed, until
+from spark.programs import ran, running
 from spark.replay import assert_all_restore
-
-TESTS = Path(__file__).resolve().parents[1]
+from spark.soaking import soak_chance, soak_rounds
 
 
 @pytest.fixture
@@ -34,21 +29,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def program(name: str, repository: Repository, place: Path, **more: object) -> list[str]:
-    given = {"repository": repository.url, "place": str(place), **more}
-    return [sys.executable, "-m", "spark.attach_programs", name, json.dumps(given)]
-
-
-def ran(name: str, repository: Repository, place: Path, **more: object) -> Any:
-    """What a program told, having ended well."""
-    command = program(name, repository, place, **more)
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = done.stdout.splitlines()
-    return json.loads(lines[-1]) if lines else None
-
-
 # ---- the end of the interpreter ----
 
 
@@ -56,7 +36,7 @@ def test_the_last_batch_is_captured_when_the_program_ends_right_after_its_query(
     repository: Repository, place: Path
 ) -> None:
     for _ in range(2):
-        ran("end_without_a_word", repository, place)
+        ran("end_without_a_word", repository=repository.url, place=place)
         latest = repository.pipeline("counts").latest()
         assert latest is not None
         assert latest.epoch == committed(place)
@@ -65,47 +45,40 @@ def test_the_last_batch_is_captured_when_the_program_ends_right_after_its_query(
 def test_the_last_batch_is_captured_when_the_program_ends_before_its_query(
     repository: Repository, place: Path, tmp_path: Path
 ) -> None:
-    told = ran("end_before_the_query", repository, place)
+    told = ran("end_before_the_query", repository=repository.url, place=place)
     assert assert_all_restore(repository.pipeline("counts").records, tmp_path)[-1] >= told
 
 
 def test_a_store_that_hangs_does_not_keep_the_program_from_ending(repository: Repository, place: Path) -> None:
-    ran("end_though_the_store_hangs", repository, place)
+    ran("end_though_the_store_hangs", repository=repository.url, place=place)
 
 
 # ---- SIGKILL ----
 
 
-def kill_in_rounds(spark: SparkSession, repository: Repository, place: Path, folder: Path, rounds: int) -> None:
+def kill_in_rounds(
+    spark: SparkSession, repository: Repository, place: Path, folder: Path, rounds: int, chance: random.Random
+) -> None:
     """Each round starts Spark where the last one was killed, and attaches anew."""
     pipeline = repository.pipeline("counts")
     for _ in range(rounds):
-        before = len(pipeline.checkpoints()) if pipeline.exists() else 0
-        with (folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                program("run_for_ever", repository, place),
-                env={**os.environ, "PYTHONPATH": str(TESTS)},
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
-        try:
-            until(lambda before=before: pipeline.exists() and len(pipeline.checkpoints()) > before + 3)
-            time.sleep(random.uniform(0, 0.5))
-        finally:
-            process.kill()
-            process.wait()
+        before = len(pipeline.world().slots)
+        with running("run_for_ever", folder / "log", repository=repository.url, place=place) as program:
+            until(lambda before=before: len(pipeline.world().slots) > before + 3)
+            time.sleep(chance.uniform(0, 0.5))
+            program.kill()
         taken = assert_all_restore(pipeline.records, folder)
         assert taken == sorted(taken)
         assert not pipeline.check(read_percent=100).damaged
     assert pipeline.generations()[-1].number == rounds - 1
-    for checkpoint in random.sample(pipeline.checkpoints(), 2):
+    for checkpoint in chance.sample(pipeline.checkpoints(), 2):
         assert_counts(spark, checkpoint, folder)
 
 
 def test_a_driver_that_is_killed_leaves_only_checkpoints_that_restore(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
-    kill_in_rounds(spark, repository, place, tmp_path, rounds=2)
+    kill_in_rounds(spark, repository, place, tmp_path, 2, random.Random(3))
 
 
 @pytest.mark.soak
@@ -113,7 +86,7 @@ def test_a_driver_that_is_killed_leaves_only_checkpoints_that_restore(
 def test_a_driver_that_is_killed_again_and_again_leaves_only_checkpoints_that_restore(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
-    kill_in_rounds(spark, repository, place, tmp_path, rounds=25)
+    kill_in_rounds(spark, repository, place, tmp_path, soak_rounds(25), soak_chance())
 
 
 # ---- other modes ----
@@ -124,7 +97,8 @@ def test_a_query_in_real_time_mode_is_captured_and_counts_on(
 ) -> None:
     kafka_server.make_topic("in")
     kafka_server.make_topic("out")
-    told = ran("run_in_real_time", repository, place, bootstrap=kafka_server.bootstrap, conf=kafka_conf())
+    given = {"repository": repository.url, "place": place, "bootstrap": kafka_server.bootstrap}
+    told = ran("run_in_real_time", **given, conf=kafka_conf())
     assert told["found"], "at least one had records left to count"
     assert set(told["found"].values()) == {told["sent"]}
     assert told["stopped"] == committed(place)
@@ -134,7 +108,7 @@ def test_a_query_in_real_time_mode_is_captured_and_counts_on(
 def test_a_query_on_spark_connect_is_captured_where_its_directory_is_given(
     spark: SparkSession, repository: Repository, place: Path, tmp_path: Path
 ) -> None:
-    told = ran("run_on_connect", repository, place)
+    told = ran("run_on_connect", repository=repository.url, place=place)
     assert "directory=" in told["refused"]
     assert told["version"] == spark.version
     assert told["asked"] <= told["stopped"] < told["last"] == committed(place)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +30,8 @@ from holdfast.testing.faults import Around
 from servers import S3Server
 from spark.directories import ROCKSDB, MadeDirectory
 from spark.replay import History, Replay, assert_all_restore
+from spark.soaking import soak_chance, soak_rounds
+from spark.watching import WatchProcess
 from spark.workloads import WORKLOADS, run
 
 
@@ -426,27 +424,8 @@ def test_watches_beside_a_query_and_a_capture_take_each_epoch_once_and_all_resto
     assert pipeline["by-hand"].epoch in epochs
 
 
-class KilledWatch:
-    """`holdfast watch` as a process."""
-
-    def __init__(self, live: Path, repository: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "holdfast", "watch", str(live), "-p", "p", "--every", "1 batch", "--json"]
-        environment = {**os.environ, "HOLDFAST_REPO": str(repository)}
-        self._log = log.open("ab")
-        self._process = subprocess.Popen(
-            [*command, "--quiet", "400ms", "--new-timeline"], env=environment, stdout=self._log, stderr=self._log
-        )
-
-    def kill(self) -> None:
-        assert self._process.poll() is None, Path(self._log.name).read_text()
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._log.close()
-
-
-def kill_in_rounds(history: History, root: Path, rounds: int, seed: int) -> StoredPipeline:
+def kill_in_rounds(history: History, root: Path, rounds: int, chance: random.Random) -> StoredPipeline:
     """Kill a watch again and again while a history is played; each time all that is published is whole."""
-    draw = random.Random(seed)
     repository = holdfast.open(str(root / "repo"), create=True)
     pipeline = repository.pipeline("p")
     replay = Replay(history, root / "live", retain=3)
@@ -455,15 +434,15 @@ def kill_in_rounds(history: History, root: Path, rounds: int, seed: int) -> Stor
             shutil.rmtree(replay.live)
             replay = Replay(history, root / "live", retain=3)
         published = len(pipeline.world().slots)
-        watch = KilledWatch(replay.live, root / "repo", root / "log")
-        replay.play(15)
-        wait_until(lambda published=published: len(pipeline.world().slots) > published)  # type: ignore[misc]
-        enough = time.monotonic() + draw.uniform(0, 0.4)
-        for _ in range(25):
-            if time.monotonic() < enough:
-                replay.play(1)
-                time.sleep(draw.uniform(0, 0.03))
-        watch.kill()
+        with WatchProcess(replay.live, repository.url, root / "log", "--quiet", "400ms", "--new-timeline") as watch:
+            replay.play(15)
+            wait_until(lambda published=published: len(pipeline.world().slots) > published)  # type: ignore[misc]
+            enough = time.monotonic() + chance.uniform(0, 0.4)
+            for _ in range(25):
+                if time.monotonic() < enough:
+                    replay.play(1)
+                    time.sleep(chance.uniform(0, 0.03))
+            watch.kill()
         assert holdfast.open(str(root / "repo")).pipeline("p").check(read_percent=100).damaged == []
     return pipeline
 
@@ -471,7 +450,7 @@ def kill_in_rounds(history: History, root: Path, rounds: int, seed: int) -> Stor
 def test_a_watch_that_is_killed_at_random_points_leaves_only_whole_checkpoints(
     history: History, tmp_path: Path
 ) -> None:
-    pipeline = kill_in_rounds(history, tmp_path, 5, seed=3)
+    pipeline = kill_in_rounds(history, tmp_path, 5, random.Random(3))
     assert len(assert_all_restore(pipeline.records, tmp_path)) >= 5
 
 
@@ -480,8 +459,8 @@ def test_a_watch_that_is_killed_at_random_points_leaves_only_whole_checkpoints(
 def test_a_watch_that_is_killed_hundreds_of_times_leaves_only_whole_checkpoints(
     history: History, tmp_path: Path
 ) -> None:
-    rounds = int(os.environ.get("HOLDFAST_SOAK_ROUNDS", "300"))
-    pipeline = kill_in_rounds(history, tmp_path, rounds, seed=int(os.environ.get("HOLDFAST_SOAK_SEED", "1")))
+    rounds = soak_rounds(300)
+    pipeline = kill_in_rounds(history, tmp_path, rounds, soak_chance())
     assert_all_restore(pipeline.records, tmp_path)
     assert len(pipeline.world().slots) >= rounds
 

@@ -1,4 +1,4 @@
-"""The events of a workload in a Kafka topic of its own, spread so that every batch takes as many from each partition."""
+"""The events of a workload in a Kafka topic of its own; every batch takes as many of them from each partition."""
 
 from __future__ import annotations
 
