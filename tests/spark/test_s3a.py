@@ -47,7 +47,7 @@ def watch_in_s3(
     cuts: int,
     chance: random.Random,
 ) -> int:
-    """Watch a query from its first batch to its last, and run on from some of the captures; gives how many there were."""
+    """Watch a query from its first batch to its last, run on from some captures, and give how many there were."""
     options = [word for name, value in server.options.items() for word in ("--repo-option", f"{name}={value}")]
     options += [word.replace("--repo-option", "--dir-option") for word in options]
     given = {"name": "window", "store": "changelog-2", "inputs": root / "inputs", "upto": batches}
