@@ -41,6 +41,7 @@ class MadeDirectory:
     keyless: bool = False
     query_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     table_bytes: int = 0
+    snapshot_version: int = 1
     next_batch: int = 0
     ids: dict[tuple[int, int, str, int], str] = field(default_factory=dict)
 
@@ -157,7 +158,7 @@ class MadeDirectory:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
             archive.writestr("CURRENT", "MANIFEST-000005\n")
-            archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": named, "numKeys": 1}))
+            archive.writestr("metadata", f"v{self.snapshot_version}\n" + json.dumps({"sstFiles": named, "numKeys": 1}))
         self.write(f"{folder}/{version}{unique and '_'}{unique}.zip", packed.getvalue())
 
     def purge(self, before: int) -> None:

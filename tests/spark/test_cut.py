@@ -191,6 +191,19 @@ def test_continuous_mode_and_foreign_state_stores_are_refused(tmp_path: Path) ->
     assert "com.example.TheirProvider" in found.why
 
 
+def test_named_sources_are_refused_where_the_offset_log_does_not_name_them(tmp_path: Path) -> None:
+    spark = made(tmp_path)
+    spark.batch()
+    log = (spark.root / "offsets" / "0").read_text()
+    spark.write(
+        "offsets/0",
+        log.replace('"conf": {', '"conf": {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true", '),
+    )
+    found = cut(spark, 0)
+    assert isinstance(found, Unsupported)
+    assert "offsetLog.formatVersion" in found.why
+
+
 @pytest.mark.parametrize("name", ["metadata", "offsets/1", "offsets/0", "commits/1", "state/0/_metadata/metadata"])
 def test_a_log_that_can_not_be_read_makes_the_batch_broken(tmp_path: Path, name: str) -> None:
     spark = made(tmp_path)

@@ -215,11 +215,11 @@ def test_a_manifest_that_does_not_hold_together_is_refused(tmp_path: Path, check
 
 
 def test_what_the_spark_that_is_to_go_on_rejects_is_refused(tmp_path: Path, repository: Repository) -> None:
-    made = MadeDirectory(tmp_path / "ck", provider=ROCKSDB, checkpoint_format=2)
+    made = MadeDirectory(tmp_path / "ck", provider=ROCKSDB, changelog=False, checkpoint_format=2, snapshot_version=2)
     for _ in range(3):
         made.batch()
     checkpoint = capture(repository, made, spark_version="4.0.5")
-    with pytest.raises(SparkRejects, match=r"4\.3"):
+    with pytest.raises(SparkRejects, match=r"only Spark 4\.0 reads"):
         laid(checkpoint, tmp_path / "new", spark="4.3.0")
     with pytest.raises(SparkRejects, match=r"needs Spark 4\.0"):
         laid(checkpoint, tmp_path / "new", spark="3.5.1")
@@ -227,6 +227,26 @@ def test_what_the_spark_that_is_to_go_on_rejects_is_refused(tmp_path: Path, repo
         laid(checkpoint, tmp_path / "new")  # the pyspark that is installed here is newer
     assert names_in(tmp_path) == ["ck"]
     laid(checkpoint, tmp_path / "new", spark="4.0.1")
+
+
+def test_state_that_another_spark_would_take_for_other_columns_is_refused(
+    tmp_path: Path, repository: Repository
+) -> None:
+    made = MadeDirectory(tmp_path / "ck")
+    columns = ["source", "status", "target", "quantity", "channel"]
+    structs = [
+        {"type": "struct", "fields": [{"name": n, "type": "string"} for n in names]}
+        for names in (columns, ["__dummy__"])
+    ]
+    made.write(
+        "state/0/0/_metadata/schema", b"\0\x02v2" + b"\0\0\0\x01\x01".join(json.dumps(s).encode() for s in structs)
+    )
+    made.batch()
+    checkpoint = capture(repository, made)
+    with pytest.raises(SparkRejects, match="source, status, target, quantity, channel"):
+        laid(checkpoint, tmp_path / "new", spark="3.5.9")
+    assert names_in(tmp_path) == ["ck"]
+    laid(checkpoint, tmp_path / "new", spark="4.3.0")
 
 
 def test_changes_that_fit_nothing_are_refused_before_anything_is_written(

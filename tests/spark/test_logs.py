@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.spark.logs import (
     Malformed,
+    deduplicated_columns,
     parse_commit,
     parse_offsets,
     parse_operator,
@@ -108,6 +109,22 @@ def test_state_without_a_key_lives_in_one_partition(fields: list[dict[str, str]]
     assert single_partition(schema) is alone
 
 
+def schema_of(keys: list[str], values: list[str]) -> bytes:
+    """A state schema as Spark writes it: two structs, with lengths before them."""
+    structs = (
+        {"type": "struct", "fields": [{"name": name, "type": "string"} for name in names]} for names in (keys, values)
+    )
+    return b"\0\x02v2" + b"".join(b"\0\0\0\x01\x01Y" + json.dumps(struct).encode() for struct in structs)
+
+
+def test_the_columns_of_drop_duplicates_are_told_by_what_stands_beside_them() -> None:
+    assert deduplicated_columns(schema_of(["b", "a"], ["__dummy__"])) == ("b", "a")
+    assert deduplicated_columns(schema_of(["größe", "a"], ["expiresAtMicros"])) == ("größe", "a")
+    assert deduplicated_columns(schema_of(["b", "a"], ["count"])) == ()
+    assert deduplicated_columns(schema_of(["b", "a"], ["__dummy__"])[:-20]) == ()
+    assert deduplicated_columns(b"") == ()
+
+
 @pytest.mark.parametrize("schema", [b"", b"\0\x02v2", b"{cut", b"{}", b'{"fields":3}'])
 def test_what_is_no_schema_is_malformed(schema: bytes) -> None:
     with pytest.raises(Malformed):
@@ -125,7 +142,7 @@ def test_offsets_of_sources_become_flat_maps() -> None:
 
 @given(st.binary(max_size=60))
 def test_no_bytes_whatever_break_a_parser(data: bytes) -> None:
-    for parse in (parse_offsets, parse_commit, parse_operator, parse_query_id, single_partition):
+    for parse in (parse_offsets, parse_commit, parse_operator, parse_query_id, single_partition, deduplicated_columns):
         for prefix in (b"", b"v1\n", b"v2\n", b'v1\n{"conf":'):
             try:
                 parse(prefix + data)

@@ -140,6 +140,9 @@ class _Cutter:
         offsets = self._parsed(f"offsets/{epoch}", parse_offsets)
         if not offsets.pinned:
             raise _Stop(Unsupported("it ran in continuous mode, whose epochs have no state versions"))
+        if offsets.lacks_names:
+            why = "its sources have names that are not in its offset log"
+            raise _Stop(Unsupported(f"{why}: start it anew with spark.sql.streaming.offsetLog.formatVersion at 2"))
         asynchronous = epoch > 0 and self._before()
         for name, stat in self._source_files(offsets):
             self.files[name] = stat

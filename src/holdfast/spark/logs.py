@@ -17,6 +17,7 @@ __all__ = [
     "Malformed",
     "OffsetEntry",
     "OperatorMetadata",
+    "deduplicated_columns",
     "parse_commit",
     "parse_offsets",
     "parse_operator",
@@ -31,6 +32,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 class Malformed(Exception):
@@ -68,6 +70,11 @@ class OffsetEntry:
     def describes_operators(self) -> bool:
         """Whether the Spark that wrote it keeps a description of every stateful operator, as all since 4.0 do."""
         return ENCODING in self.settings
+
+    @property
+    def lacks_names(self) -> bool:
+        """Whether the sources have folders by names that stand nowhere in it, as Spark 4.2 leaves them by default."""
+        return self.version == 1 and self.settings.get(EVOLUTION) == "true"
 
     @property
     def codec(self) -> str:
@@ -169,14 +176,36 @@ def parse_operator(data: bytes) -> OperatorMetadata:
 
 def single_partition(schema: bytes) -> bool:
     """Whether a state schema has no key, as of a global aggregate or a limit: such state lives in partition 0 alone."""
-    at = schema.find(b"{")
+    fields, _ = _fields(schema)
+    return all(isinstance(field, dict) and field.get("type") == "void" for field in fields)
+
+
+def deduplicated_columns(schema: bytes) -> tuple[str, ...]:
+    """The columns of dropDuplicates, in the order of its state; none if this is the schema of another operator.
+
+    It is told from what stands beside the key, since Spark 3.5 describes no operators. What can't be read (a schema of
+    64 KiB is cut in pieces) is taken for another's.
+    """
     try:
-        keys, _ = json.JSONDecoder().raw_decode(schema[at:].decode("utf-8", "replace")) if at >= 0 else ({}, 0)
+        keys, rest = _fields(schema)
+        values, _ = _fields(rest)
+    except Malformed:
+        return ()
+    columns, beside = ([str(f.get("name")) for f in fields if isinstance(f, dict)] for fields in (keys, values))
+    return tuple(columns) if beside in (["__dummy__"], ["expiresAtMicros"]) else ()
+
+
+def _fields(schema: bytes) -> tuple[list[Any], bytes]:
+    """The fields of the first struct in a state schema, and what comes after it."""
+    at = schema.find(b"{")
+    text = schema[at:].decode("utf-8", "replace") if at >= 0 else ""
+    try:
+        struct, end = json.JSONDecoder().raw_decode(text) if text else ({}, 0)
     except ValueError:
         raise Malformed("it holds no schema") from None
-    if not isinstance(keys, dict) or not isinstance(keys.get("fields"), list):
+    if not isinstance(struct, dict) or not isinstance(struct.get("fields"), list):
         raise Malformed("it holds no schema")
-    return all(isinstance(field, dict) and field.get("type") == "void" for field in keys["fields"])
+    return struct["fields"], text[end:].encode()
 
 
 def parse_source_offset(offset: str | None, epoch: int) -> ConnectorOffset:

@@ -6,17 +6,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from holdfast.decide.spark_versions import Formats
+from holdfast.decide.spark_versions import Formats, snapshots_differ
 from holdfast.errors import BadName, BadValue, DamagedArtifact, InvalidManifest
 from holdfast.manifest import Artifact, Manifest
 from holdfast.repository.artifacts import load_artifacts
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.edits import OffsetEdit, map_log_paths, paths_in_log, rewrite_schema_paths, set_offsets
 from holdfast.spark.locations import PathMap, written
-from holdfast.spark.logs import Malformed, parse_commit, parse_offsets, parse_operator, parse_query_id, write_query_id
+from holdfast.spark.logs import (
+    Malformed,
+    OffsetEntry,
+    deduplicated_columns,
+    parse_commit,
+    parse_offsets,
+    parse_operator,
+    parse_query_id,
+    write_query_id,
+)
 from holdfast.spark.sink_log import RECORDED
 from holdfast.spark.sources import log_offset
-from holdfast.spark.state import parse_state_file
+from holdfast.spark.state import parse_state_file, snapshot_version
 from holdfast.store.keys import check_key
 
 __all__ = ["METADATA", "Changes", "Moving", "Rewritten", "check_mapped"]
@@ -72,6 +81,9 @@ class Moving:
             entry = parse_offsets(self._texts[self._offsets])
             commit = parse_commit(self._texts[self._commit])
             joins = any(parse_operator(self._texts[name]).name == JOIN for name in self._operators)
+            schemas = self._load([name for name in self._manifest.files if name.endswith("/0/_metadata/schema")])
+            deduplicated = [columns for data in schemas.values() if (columns := deduplicated_columns(data))]
+            snapshots = self._snapshots(entry)
         pinned = entry.settings.get(JOIN_FORMAT, "")
         return Formats(
             state_checkpoint=2 if any(map(_has_unique_id, self._manifest.files)) else 1,
@@ -79,8 +91,19 @@ class Moving:
             offset_log=entry.version,
             commit_log=commit.version,
             schemas_apart=bool(self._operators),
+            snapshots=snapshots,
+            deduplicated=deduplicated,
             settings=entry.settings,
         )
+
+    def _snapshots(self, entry: OffsetEntry) -> int:
+        """The newest version of a RocksDB snapshot, 0 if there is none. They are opened only where it is in doubt."""
+        names = [name for name in self._manifest.files if name.endswith(".zip")]
+        if not names or not snapshots_differ(entry.settings):
+            return 1 if names else 0
+        artifacts = {self._manifest.files[name] for name in names}
+        loaded = load_artifacts(self._records.store, self._records.keys, artifacts)
+        return max(snapshot_version(data) for _, data in loaded)
 
     def rewritten(self, changes: Changes, root: str) -> Rewritten:
         """The files that differ below another root, or are to. Raises BadValue for a change that fits nothing."""

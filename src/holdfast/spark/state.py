@@ -29,6 +29,7 @@ __all__ = [
     "StoreFolder",
     "parse_state_file",
     "provider_of",
+    "snapshot_version",
 ]
 
 DEFAULT_STORE = "default"
@@ -238,15 +239,17 @@ class Finder:
                 files[f"{name}.crc"] = found
 
 
+def snapshot_version(data: bytes) -> int:
+    """The version that a RocksDB snapshot gives itself: 1, or 2 from a Spark 4.0 that was at checkpoint format 2."""
+    first = _described(data).partition("\n")[0]
+    if not (first.startswith("v") and first[1:].isdecimal()):
+        raise Malformed("its metadata has no version")
+    return int(first[1:])
+
+
 def _named_in_zip(data: bytes) -> dict[str, int]:
     """The SSTs and logs that a RocksDB snapshot needs, by their path below the store's folder, with their sizes."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if (bad := archive.testzip()) is not None:
-                raise Malformed(f"its part {bad} is damaged")
-            text = archive.read("metadata").decode("utf-8")
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, ValueError, NotImplementedError) as error:
-        raise Malformed(f"it is no RocksDB snapshot: {error}") from None
+    text = _described(data)
     try:
         fields = json.loads(text.partition("\n")[2])
         found = {f"SSTs/{sst['dfsSstFileName']}": int(sst["sizeBytes"]) for sst in fields["sstFiles"]}
@@ -254,3 +257,14 @@ def _named_in_zip(data: bytes) -> dict[str, int]:
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed(f"its metadata is not understood: {error!r}") from None
     return found
+
+
+def _described(data: bytes) -> str:
+    """What a RocksDB snapshot says of itself."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if (bad := archive.testzip()) is not None:
+                raise Malformed(f"its part {bad} is damaged")
+            return archive.read("metadata").decode("utf-8")
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, ValueError, NotImplementedError) as error:
+        raise Malformed(f"it is no RocksDB snapshot: {error}") from None
