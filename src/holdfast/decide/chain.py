@@ -8,50 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.epochs import NOTHING, Holder, Link, Marker, Step
 from holdfast.errors import ChainBroken, Fenced, SinkTaken
 
 __all__ = ["NOTHING", "Holder", "Link", "Marker", "Step", "admit", "go_back", "raise_fence", "require_holder"]
-
-
-class Link(msgspec.Struct, frozen=True):
-    """Where the sources stood after an epoch. The epoch is part of it: some move no source and still put rows out."""
-
-    epoch: int = -1
-    offsets: str = ""
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} at {self.offsets}" if self.epoch >= 0 else "nothing"
-
-
-NOTHING = Link()
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """Who may write to a sink: one generation of one pipeline. The token tells two owners of a number apart."""
-
-    pipeline_id: str
-    generation: int
-    token: str
-
-
-class Marker(msgspec.Struct, frozen=True):
-    """What a sink knows of itself: its holder, the link that it ends with, and the generation that decided that one."""
-
-    holder: Holder
-    at: Link
-    decided: int
-
-
-class Step(msgspec.Struct, frozen=True):
-    """From one link to the next, as a generation decided it."""
-
-    decided: int
-    before: Link
-    after: Link
-
-    @property
-    def epoch(self) -> int:
-        return self.after.epoch
 
 
 def raise_fence(sink: str, marker: Marker | None, holder: Holder, begin: Link) -> Marker:

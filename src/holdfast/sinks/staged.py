@@ -7,40 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.epochs import Staged, StagedFile
 from holdfast.errors import DamagedArtifact
 from holdfast.store import Address
 
 __all__ = ["Staged", "StagedFile", "StagedRows", "encode_schema"]
 
 BATCH_ROWS = 65_536
-
-
-class StagedFile(msgspec.Struct, frozen=True):
-    """One Parquet file, by its name in the folder."""
-
-    name: str
-    size_bytes: int
-    rows: int
-
-
-class Staged(msgspec.Struct, frozen=True):
-    """What the ledger keeps of it: where the files lie, what they hold, and the schema as Arrow encodes it."""
-
-    url: str
-    files: list[StagedFile]
-    arrow_schema: str
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
 
 
 def encode_schema(schema: pa.Schema) -> str:
