@@ -1,4 +1,4 @@
-"""Records of epochs: the links of the chain that every sink keeps, the rows that were staged, and the decision to commit.
+"""Records of epochs: the links of the chain that every sink keeps, the rows that were staged, the decision to commit.
 
 A decision is written once, before any sink commits; with it everything that must happen is settled.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.records import Record
 
-__all__ = ["NOTHING", "EpochDecision", "Holder", "Link", "Marker", "Staged", "StagedFile", "Step"]
+__all__ = ["NOTHING", "EpochDecision", "Holder", "Link", "Marker", "Staged", "StagedFile", "Step", "Target"]
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -55,6 +55,14 @@ class Step(msgspec.Struct, frozen=True):
         return self.after.epoch
 
 
+class Target(msgspec.Struct, frozen=True):
+    """A place that a sink can go back to: a link, the generation that decided it, and what its commit returned."""
+
+    at: Link
+    decided: int
+    position: Any = None
+
+
 class StagedFile(msgspec.Struct, frozen=True):
     """One Parquet file, by its name in the folder."""
 
@@ -87,8 +95,8 @@ class EpochDecision(Record, frozen=True):
     """One epoch shall be committed: from here on every sink is driven to it, whatever crashes.
 
     `offsets` and `sources` are the bytes of Spark's own logs for it, by which it can be run again on the same
-    boundaries; `tokens` are what each sink prepared; `tables` the versions of reference tables that it read. Of two
-    decisions of one generation on the same epoch the one with the higher attempt counts.
+    boundaries; `tokens` are what each sink prepared, `backs` where each stood before; `tables` the versions of
+    reference tables that it read. Of two decisions of one generation on the same epoch the higher attempt counts.
     """
 
     kind = "epoch"
@@ -100,7 +108,8 @@ class EpochDecision(Record, frozen=True):
     sources: dict[str, bytes]
     staged: Staged
     tokens: dict[str, Any]
-    tables: dict[str, str] = {}
+    backs: dict[str, Target] = msgspec.field(default_factory=dict)
+    tables: dict[str, str] = msgspec.field(default_factory=dict)
     created_ms: int = 0
 
     @property

@@ -57,6 +57,8 @@ HoldfastError                      exit 1
 │   ├── SinkLogGone                HF-5015  a file sink's log can't be cut back to the checkpoint
 │   ├── ChainBroken                HF-5016  an epoch does not join on to what a sink holds
 │   ├── SinkTaken                  HF-5017  a sink belongs to another pipeline
+│   ├── OtherBoundaries            HF-5018  Spark runs an epoch on other offsets than were decided
+│   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
 │   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
 └── BadInput                       exit 2
@@ -115,11 +117,13 @@ __all__ = [
     "NotAttached",
     "NotCapturable",
     "NotCheckpointable",
+    "NotDeterministic",
     "NotFound",
     "NotHealable",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
+    "OtherBoundaries",
     "OtherTimeline",
     "OutcomeUnknown",
     "Overtaken",
@@ -673,6 +677,29 @@ class SinkTaken(Refused):
     code = "HF-5017"
     template = "sink {sink!r} belongs to pipeline {pipeline_id}"
     advice = "Give each pipeline targets of its own: two would overwrite each other's place in it."
+
+
+@dataclass(eq=False)
+class OtherBoundaries(Refused):
+    pipeline: str
+    epoch: int
+    code = "HF-5018"
+    template = "epoch {epoch} of {pipeline!r} was decided on other source offsets than Spark runs it on now"
+    advice = (
+        "Start it again: what was decided is laid down and run first. A directory that was edited must be restored."
+    )
+
+
+@dataclass(eq=False)
+class NotDeterministic(Refused):
+    pipeline: str
+    epoch: int
+    sinks: Sequence[str]
+    code = "HF-5019"
+    template = "epoch {epoch} of {pipeline!r} gives other rows than it did, and {sinks} can't take the first ones back"
+    advice = (
+        "Something in the query is random or depends on the time: seed it, or take it out of what the state is made of."
+    )
 
 
 @dataclass(eq=False)

@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-import msgspec
-
-from holdfast.decide.chain import Holder, Link, Marker, Step
+from holdfast.epochs import Holder, Link, Marker, Step, Target
 from holdfast.errors import BadValue, SinkUnfit
 
 if TYPE_CHECKING:
@@ -23,14 +21,6 @@ __all__ = ["Holder", "Link", "Marker", "Sink", "Step", "Target", "WriteMode"]
 
 WriteMode: TypeAlias = Literal["append", "upsert", "overwrite"]
 """Rows are added; a row takes the place of the one with its key; an epoch takes the place of all before it."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """A place to go back to: a link that this sink has committed, who decided it, and what its commit returned."""
-
-    at: Link
-    decided: int
-    position: Any = None
 
 
 class Sink(ABC):
