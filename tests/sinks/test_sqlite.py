@@ -18,7 +18,7 @@ from holdfast.sinks import sqlite as module
 from holdfast.sinks.contract import Target
 from holdfast.sinks.sql import EPOCH, MARKERS
 from holdfast.sinks.sqlite import SQLite
-from holdfast.testing.sinks import holder, stage, step, words
+from holdfast.testing.sinks import SCHEMA, holder, stage, step, words
 
 
 @pytest.fixture
@@ -140,3 +140,45 @@ def test_names_that_need_quotes_are_only_names(path: Path, file: sqlite3.Connect
         sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
     assert rows(file, 'SELECT * FROM "odd ""name"""') == [(1,)]
     assert rows(file, f"SELECT target FROM {MARKERS}") == [('odd "name"',)]
+
+
+def test_a_table_with_more_columns_than_the_rows_goes_back(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    file.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT, seen TEXT, note TEXT DEFAULT 'none')")
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    for epoch, ids in enumerate([(1, 2), (2, 3)]):
+        staged = stage(tmp_path, words(*ids, word=f"{epoch}-"))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    sink.roll_back(Target(step(0).after, 0))
+    assert rows(file, "SELECT id, word, note FROM words ORDER BY 1") == [(1, "0-1", "none"), (2, "0-2", "none")]
+
+
+def test_a_column_that_comes_later_is_kept_as_well(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    for epoch in range(3):
+        if epoch == 1:
+            file.execute("ALTER TABLE words ADD COLUMN more INTEGER")
+        found = [{**words(1, word=f"{epoch}-")[0], "more": epoch}]
+        staged = stage(tmp_path, found, wider) if epoch else stage(tmp_path, words(1, word="0-"))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    sink.roll_back(Target(step(1).after, 0))
+    assert rows(file, "SELECT word, more FROM words") == [("1-1", 1)]
+    sink.roll_back(Target(step(0).after, 0))
+    assert rows(file, "SELECT word, more FROM words") == [("0-1", None)]
+
+
+def test_a_type_that_was_altered_only_in_the_table_is_told_before_the_decision(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    staged = stage(tmp_path, words(1))
+    sink.commit(step(0), sink.prepare(step(0), staged), staged)
+    file.execute("DROP TABLE words")
+    file.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(9), seen TEXT)")
+    with pytest.raises(SinkUnfit, match="alter word in words_holdfast_before as well"):
+        sink.prepare(step(1), stage(tmp_path, words(2)))

@@ -105,9 +105,8 @@ class SQLite(SqlSink):
                 raise
             cursor.execute("COMMIT")
 
-    def _has_stage(self, stage: str) -> bool:
-        found = self._stages.execute("SELECT 1 FROM main.sqlite_master WHERE name = ?", (stage,))
-        return found.fetchone() is not None
+    def _has_stage(self, db: Database, stage: str) -> bool:
+        return bool(db.execute("SELECT 1 FROM main.sqlite_master WHERE name = ?1", (stage,)))
 
     def _drop_stage(self, stage: str) -> None:
         self._stages.execute(f"DROP TABLE IF EXISTS main.{quoted(stage)}")
