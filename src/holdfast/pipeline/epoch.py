@@ -108,6 +108,7 @@ class Epochs:
         """
         lacking = {name for name, held in self.sinks.items() if not held.holds(known.step)}
         first = self._staging.open(known.staged) if lacking and lacking <= set(known.tokens) else None
+        self._record(known)
         if not batch.has_state and (first or not lacking):
             self._commit(known, first)
             return
@@ -147,14 +148,18 @@ class Epochs:
             created_ms=now_ms(),
         )
         self._reach("prepared")
+        self._record(decision)
+        self._decided[step.epoch] = decision
+        return decision, rows
+
+    def _record(self, decision: EpochDecision) -> None:
+        """Have a decision stand in every ledger, also one that was found in only some: no sink may know more."""
         for ledger in self._ledgers:
             ledger.add(decision)
             self._reach("decided")
         # A claim that came before this look may have read the ledger before the decision was in it.
         self._look()
         self._reach("looked")
-        self._decided[step.epoch] = decision
-        return decision, rows
 
     def _prepare(self, step: Step, rows: StagedRows) -> dict[str, Any]:
         """Prepare every sink that lacks the epoch, all at once. If one can't, the others are aborted."""

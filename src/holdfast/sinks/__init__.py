@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.sinks.contract import Sink, Target, WriteMode
+    from holdfast.sinks.parquet import Parquet
+    from holdfast.sinks.postgres import Postgres
     from holdfast.sinks.sqlite import SQLite
     from holdfast.sinks.staged import Staged, StagedFile, StagedRows
 
 _WHERE = {
+    "Parquet": "parquet",
+    "Postgres": "postgres",
     "SQLite": "sqlite",
     "Sink": "contract",
     "Staged": "staged",
@@ -20,7 +24,7 @@ _WHERE = {
     "WriteMode": "contract",
 }
 
-__all__ = ["SQLite", "Sink", "Staged", "StagedFile", "StagedRows", "Target", "WriteMode"]
+__all__ = ["Parquet", "Postgres", "SQLite", "Sink", "Staged", "StagedFile", "StagedRows", "Target", "WriteMode"]
 
 
 def __getattr__(name: str) -> object:

@@ -138,6 +138,9 @@ class SqlSink(Sink):
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         self.check(rows.schema)
         stage, columns = self._stage(step), self._wanted(rows.schema)
+        with self._reading() as db:
+            # One that was overtaken would leave what it loads behind.
+            self._held(db)
         try:
             self._load(stage, rows.reader(), columns)
             with self._reading() as db:

@@ -14,13 +14,17 @@ from holdfast.epochs import Staged, StagedFile
 from holdfast.errors import DamagedArtifact
 from holdfast.store import Address
 
-__all__ = ["Staged", "StagedFile", "StagedRows", "encode_schema"]
+__all__ = ["Staged", "StagedFile", "StagedRows", "decode_schema", "encode_schema"]
 
 BATCH_ROWS = 65_536
 
 
 def encode_schema(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def decode_schema(encoded: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class StagedRows:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.staged.arrow_schema)))
+        return decode_schema(self.staged.arrow_schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, a bounded number at a time. Raises DamagedArtifact for a file that is not what was staged."""
