@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
 import msgspec
 
 from holdfast.claim import Begin, Generation, Reason, take_over
