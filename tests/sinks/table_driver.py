@@ -58,6 +58,18 @@ def open_sink(spec: dict[str, Any]) -> Sink:
         from holdfast.sinks.delta import Delta
 
         return Delta(spec["url"], mode=mode, key=key, options=spec.get("options"))
+    if kind == "postgres":
+        from holdfast.sinks.postgres import Postgres
+
+        return Postgres(spec["url"], spec["table"], mode=mode, key=key)
+    if kind == "duckdb":
+        from holdfast.sinks.duckdb import DuckDB
+
+        return DuckDB(spec["path"], spec["table"], mode=mode, key=key)
+    if kind == "kafka":
+        from holdfast.sinks.kafka import Kafka
+
+        return Kafka(spec["bootstrap"], spec["topic"])
     from holdfast.sinks.iceberg import Iceberg
 
     return Iceberg(spec["catalog"], spec["table"], mode=mode, key=key)
