@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.sinks.contract import Sink, Target, WriteMode
+    from holdfast.sinks.delta import Delta
+    from holdfast.sinks.duckdb import DuckDB
+    from holdfast.sinks.kafka import Kafka
     from holdfast.sinks.parquet import Parquet
     from holdfast.sinks.postgres import Postgres
     from holdfast.sinks.sqlite import SQLite
     from holdfast.sinks.staged import Staged, StagedFile, StagedRows
 
 _WHERE = {
+    "Delta": "delta",
+    "DuckDB": "duckdb",
+    "Kafka": "kafka",
     "Parquet": "parquet",
     "Postgres": "postgres",
     "SQLite": "sqlite",
@@ -24,7 +30,20 @@ _WHERE = {
     "WriteMode": "contract",
 }
 
-__all__ = ["Parquet", "Postgres", "SQLite", "Sink", "Staged", "StagedFile", "StagedRows", "Target", "WriteMode"]
+__all__ = [
+    "Delta",
+    "DuckDB",
+    "Kafka",
+    "Parquet",
+    "Postgres",
+    "SQLite",
+    "Sink",
+    "Staged",
+    "StagedFile",
+    "StagedRows",
+    "Target",
+    "WriteMode",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -91,7 +91,7 @@ class Parquet(Sink):
                 state = self._newest()
                 marker = raise_fence(self.name, state.marker if state else None, holder, begin)
                 if state is None:
-                    self._refuse_orphans()
+                    self._files.refuse_orphans(self.target)
                     self._files.prove_safe()
                     entry = Entry(token=holder.token, version=0, what="fence", marker=marker, since=0, kept_from=0)
                 else:
@@ -266,10 +266,6 @@ class Parquet(Sink):
         if self._holder is None:
             raise SinkUnfit(self.name, "it was not fenced first")
         return self._holder
-
-    def _refuse_orphans(self) -> None:
-        if found := self._files.folders():
-            raise MissingRecords(self.target, f"{found[0]} holds files of a sink, and its log is gone")
 
     def _refuse_other(self, held: pa.Schema, given: pa.Schema) -> None:
         has = {field.name: type_name(field.type) for field in held}

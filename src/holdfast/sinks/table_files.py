@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.epochs import Holder, Step
-from holdfast.errors import DamagedArtifact
+from holdfast.errors import DamagedArtifact, MissingRecords
 from holdfast.ids import new_token
 from holdfast.sinks.staged import StagedRows
 from holdfast.store import Address, ObjectInfo, Store
@@ -137,6 +137,11 @@ class TableFiles:
     def begin(self) -> None:
         """Another holder: what is dead is to be found anew."""
         self._dead = None
+
+    def refuse_orphans(self, target: str) -> None:
+        """Raise MissingRecords where there are files and no table: what is absent is not empty."""
+        if found := self.folders():
+            raise MissingRecords(target, f"{found[0]} holds files of a sink, and its log is gone")
 
     def prove_safe(self) -> None:
         """Raise UnsafeStore for a cloud that lets two writers create one object; asked once, for a new table."""
