@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +23,9 @@ from holdfast.sinks.delta_files import (
     added,
     delta_schema,
     has_times_without_zone,
+    refuse_columns,
     refuse_features,
+    refuse_nulls,
     removed,
 )
 from holdfast.sinks.delta_log import Change, DeltaLog, Standing, is_placeholder
@@ -85,6 +86,7 @@ class Delta(Sink):
         self._log = DeltaLog(self.root)
         self._holder: Holder | None = None
         self._footers: dict[str, pq.FileMetaData] = {}
+        self._staged: tuple[str, Mapping[str, pq.FileMetaData]] | None = None
 
     @property
     def target(self) -> str:
@@ -113,34 +115,24 @@ class Delta(Sink):
         return marker
 
     def check(self, schema: pa.Schema) -> None:
-        given = delta_schema(self.name, schema)
-        refuse_key(self.name, schema, self.key)
-        missing = [name for name in self.partition_by if name not in schema.names]
-        if missing:
-            raise SinkUnfit(self.name, f"it is partitioned by {', '.join(missing)}, which the rows do not have")
-        nested = [name for name in self.partition_by if pa.types.is_nested(schema.field(name).type)]
-        if nested:
-            raise SinkUnfit(self.name, f"it can't be partitioned by {', '.join(nested)}, which is no plain value")
-        with self._log.reaching(self.name, "check"):
-            standing = self._log.load()
-            if standing:
-                self._refuse_table(standing.table, given)
+        self._checked(schema)
 
     def prepare(self, step: Step, rows: StagedRows) -> Any:
-        self.check(rows.schema)
+        standing = self._checked(rows.schema)
         with self._log.reaching(self.name, "prepare"):
             # What was staged below the root may be gone: whoever has taken over sweeps it.
-            standing = self._held()
-            footers = staged_footers(self.name, rows)
-            self._refuse_nulls(standing.table, footers)
+            require_holder(self.name, standing.marker if standing else None, self._mine())
+            assert standing is not None
+            footers = self._staged_footers(rows)
+            refuse_nulls(self.name, standing.table, footers.values())
             if self.key and (why := self._rewriter(rows.staged.size_bytes).bad_keys(rows, self.key)):
                 raise SinkUnfit(self.name, why)
-            self._allow_times(standing, rows.schema)
-            placed = self._place(step, rows, footers)
+            standing = self._allow_times(standing, rows.schema)
+            placed = self._place(standing, step, rows)
             try:
                 # Told here, while it can still be refused.
-                self._added(standing.table, placed.files)
-                rewritten = self._rewrite(self._held(), step, rows) if self.key else None
+                self._added(standing, placed.files)
+                rewritten = self._rewrite(standing, step, rows) if self.key else None
             except BaseException:
                 self._discard(placed)
                 raise
@@ -155,13 +147,13 @@ class Delta(Sink):
                 if after is None:
                     assert standing.note is not None
                     return {"version": standing.note.since}
-                placed = self._placed(step, prepared, rows)
-                actions: list[AddAction | RemoveAction] = [*self._added(standing.table, placed.files)]
+                placed = self._placed(standing, step, prepared, rows)
+                actions: list[AddAction | RemoveAction] = [*self._added(standing, placed.files)]
                 files = [*placed.files]
                 if self.key:
                     rewritten, gone = self._still_right(standing, step, prepared, rows)
                     actions += [removed(self.name, file) for file in gone]
-                    actions += self._added(standing.table, rewritten.kept.files)
+                    actions += self._added(standing, rewritten.kept.files)
                     files += rewritten.kept.files
                     prepared = msgspec.structs.replace(prepared, placed=placed, rewritten=rewritten)
                 made = is_placeholder(standing.table)
@@ -177,6 +169,7 @@ class Delta(Sink):
                 if note:
                     break
             self._footers.clear()
+            self._staged = None
             self._files.sweep(self._mine(), step, files, self._named)
         return {"version": note.since}
 
@@ -238,11 +231,10 @@ class Delta(Sink):
 
     # ---- files ----
 
-    def _place(self, step: Step, rows: StagedRows, footers: Mapping[str, pq.FileMetaData]) -> Brought:
+    def _place(self, standing: Standing, step: Step, rows: StagedRows) -> Brought:
         """Have the rows below the root, each file in one partition."""
-        by = self._partitions()
-        whole = all(ranges(footer)[(column,)].is_one_value for footer in footers.values() for column in by)
-        if whole:
+        by, footers = _partitions(standing.table), self._staged_footers(rows)
+        if all(ranges(footer)[(column,)].is_one_value for footer in footers.values() for column in by):
             brought = self._files.bring_in(self._mine(), step, rows)
             self._footers.update({f.key: footer for f, footer in zip(brought.files, footers.values(), strict=True)})
             return brought
@@ -253,21 +245,29 @@ class Delta(Sink):
             self._files.discard(folder)
             raise
 
-    def _placed(self, step: Step, token: Token, rows: StagedRows) -> Brought:
+    def _placed(self, standing: Standing, step: Step, token: Token, rows: StagedRows) -> Brought:
         """What was prepared; placed anew if it went with the process that did it."""
-        files = token.placed.files
-        if all(file.key in self._footers for file in files) or self._files.are_there(files):
+        if self._has(token.placed):
             return token.placed
         if not token.placed.folder:
-            self._files.require(files)
-        return self._place(step, rows, staged_footers(self.name, rows))
+            self._files.require(token.placed.files)
+        return self._place(standing, step, rows)
 
-    def _added(self, table: DeltaTable, files: Sequence[DataFile]) -> list[AddAction]:
+    def _has(self, brought: Brought) -> bool:
+        """Whether files are there: those that this process has read have been."""
+        return all(file.key in self._footers for file in brought.files) or self._files.are_there(brought.files)
+
+    def _added(self, standing: Standing, files: Sequence[DataFile]) -> list[AddAction]:
         unread = [file for file in files if file.key not in self._footers]
         found = read_footers(self._files.store, self._files.objects(unread))
         self._footers.update({file.key: footer for file, footer in zip(unread, found, strict=True)})
-        by = table.metadata().partition_columns
+        by = _partitions(standing.table)
         return [added(self.name, file, self._footers[file.key], by) for file in files]
+
+    def _staged_footers(self, rows: StagedRows) -> Mapping[str, pq.FileMetaData]:
+        if self._staged is None or self._staged[0] != rows.staged.url:
+            self._staged = rows.staged.url, staged_footers(self.name, rows)
+        return self._staged[1]
 
     def _rewrite(self, standing: Standing, step: Step, rows: StagedRows) -> Rewritten:
         """Write the files anew that hold a key of these rows, without those rows of theirs."""
@@ -290,7 +290,7 @@ class Delta(Sink):
         """What was written anew, done again if the table has other files with such keys now, and the files it is of."""
         near = self._near(standing, rows)
         done = token.rewritten
-        if done is None or done.of != _digest(near) or not self._files.are_there(done.kept.files):
+        if done is None or done.of != _digest(near) or not self._has(done.kept):
             if done is not None:
                 self._discard(done.kept)
             done = self._rewrite(standing, step, rows)
@@ -302,7 +302,7 @@ class Delta(Sink):
         if is_placeholder(standing.table) or not rows.staged.rows:
             return []
         files = active_files(self.name, standing.table)
-        return overlapping(files, staged_footers(self.name, rows).values(), rows.schema, self.key)
+        return overlapping(files, self._staged_footers(rows).values(), rows.schema, self.key)
 
     def _rewriter(self, size_bytes: int) -> Rewriter:
         if self.session is None or size_bytes <= SMALL:
@@ -340,55 +340,42 @@ class Delta(Sink):
             raise SinkUnfit(self.name, "it was not fenced first")
         return self._holder
 
-    def _partitions(self) -> list[str]:
-        return list(self._held().table.metadata().partition_columns)
+    def _checked(self, schema: pa.Schema) -> Standing | None:
+        given = delta_schema(self.name, schema)
+        refuse_key(self.name, schema, self.key)
+        missing = [name for name in self.partition_by if name not in schema.names]
+        if missing:
+            raise SinkUnfit(self.name, f"it is partitioned by {', '.join(missing)}, which the rows do not have")
+        nested = [name for name in self.partition_by if pa.types.is_nested(schema.field(name).type)]
+        if nested:
+            raise SinkUnfit(self.name, f"it can't be partitioned by {', '.join(nested)}, which is no plain value")
+        with self._log.reaching(self.name, "check"):
+            standing = self._log.load()
+            if standing:
+                self._refuse_table(standing.table, given)
+        return standing
 
-    def _allow_times(self, standing: Standing, schema: pa.Schema) -> None:
+    def _allow_times(self, standing: Standing, schema: pa.Schema) -> Standing:
         while is_placeholder(standing.table) and any(has_times_without_zone(field.type) for field in schema):
             if "timestampNtz" in (standing.table.protocol().writer_features or ()):
-                return
+                break
             assert standing.marker is not None
             self._log.allow_times_without_zone(standing, standing.marker)
             standing = self._held()
+        return standing
 
     def _refuse_table(self, table: DeltaTable, given: Schema) -> None:
-        has = list(table.metadata().partition_columns)
+        has = _partitions(table)
         if (self.partition_by or is_placeholder(table)) and has != list(self.partition_by):
             raise SinkUnfit(self.name, f"the table is partitioned by {', '.join(has) or 'nothing'}")
         refuse_features(self.name, table, changes_rows=self.mode != "append")
-        if is_placeholder(table):
-            return
-        columns = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
-        wanted = {field["name"]: field for field in json.loads(given.to_json())["fields"]}
-        why = [f"it has no column {name}" for name in wanted if name not in columns]
-        why += [
-            f"{name} is {_shape(columns[name]['type'])}, not {_shape(field['type'])}"
-            for name, field in wanted.items()
-            if name in columns and _shape(columns[name]["type"]) != _shape(field["type"])
-        ]
-        why += [f"{name} must have a value" for name, c in columns.items() if name not in wanted and not c["nullable"]]
-        if why:
-            raise SinkUnfit(self.name, f"the table has other columns: {'; '.join(why)}")
+        if not is_placeholder(table):
+            refuse_columns(self.name, table, given)
 
-    def _refuse_nulls(self, table: DeltaTable, footers: Mapping[str, pq.FileMetaData]) -> None:
-        strict = [field.name for field in table.schema().fields if not field.nullable]
-        for footer in footers.values():
-            found = ranges(footer)
-            for name in strict:
-                if any(at.nulls != 0 for path, at in found.items() if path[0] == name):
-                    raise SinkUnfit(self.name, f"{name} must have a value, and a row has none, or it is not known")
+
+def _partitions(table: DeltaTable) -> list[str]:
+    return list(table.metadata().partition_columns)
 
 
 def _digest(files: Sequence[Active]) -> str:
     return hashlib.sha256("\n".join(sorted(file.key for file in files)).encode()).hexdigest()
-
-
-def _shape(kind: Any) -> Any:
-    """A type of Delta's without what says nothing of its values."""
-    if isinstance(kind, dict):
-        return {
-            name: _shape(value)
-            for name, value in kind.items()
-            if name not in ("nullable", "metadata", "containsNull", "valueContainsNull")
-        }
-    return [_shape(value) for value in kind] if isinstance(kind, list) else kind

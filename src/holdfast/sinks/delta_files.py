@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -20,7 +20,17 @@ from holdfast.ids import now_ms
 from holdfast.sinks.footers import Path, Range, ranges
 from holdfast.sinks.table_files import DataFile
 
-__all__ = ["Active", "active_files", "added", "delta_schema", "has_times_without_zone", "refuse_features", "removed"]
+__all__ = [
+    "Active",
+    "active_files",
+    "added",
+    "delta_schema",
+    "has_times_without_zone",
+    "refuse_columns",
+    "refuse_features",
+    "refuse_nulls",
+    "removed",
+]
 
 REFUSED_FEATURES = {
     "columnMapping": "its columns are mapped to other names",
@@ -35,6 +45,7 @@ COLUMN_RULES = {
     "delta.invariants": "has an invariant",
     "delta.identity.start": "is an identity column",
 }
+ABOUT = ("nullable", "metadata", "containsNull", "valueContainsNull")
 LONGEST_TEXT = 256
 """Longer texts are not written into the log to prune by."""
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -122,6 +133,37 @@ def refuse_features(sink: str, table: DeltaTable, changes_rows: bool) -> None:
         why += [f"{field['name']} {rule}" for name, rule in COLUMN_RULES.items() if name in field["metadata"]]
     if why:
         raise SinkUnfit(sink, f"the table can't be written to by naming files: {'; '.join(why)}")
+
+
+def refuse_columns(sink: str, table: DeltaTable, given: Schema) -> None:
+    """Raise SinkUnfit for rows with other columns or types than the table; those that may be empty can be missing."""
+    columns = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
+    wanted = {field["name"]: field for field in json.loads(given.to_json())["fields"]}
+    why = [f"it has no column {name}" for name in wanted if name not in columns]
+    why += [
+        f"{name} is {_shape(columns[name]['type'])}, not {_shape(field['type'])}"
+        for name, field in wanted.items()
+        if name in columns and _shape(columns[name]["type"]) != _shape(field["type"])
+    ]
+    why += [f"{name} must have a value" for name, c in columns.items() if name not in wanted and not c["nullable"]]
+    if why:
+        raise SinkUnfit(sink, f"the table has other columns: {'; '.join(why)}")
+
+
+def refuse_nulls(sink: str, table: DeltaTable, footers: Iterable[pq.FileMetaData]) -> None:
+    """Raise SinkUnfit where a column must have a value and a row has none."""
+    strict = {field.name for field in table.schema().fields if not field.nullable}
+    for footer in footers if strict else []:
+        for path, found in ranges(footer).items():
+            if path[0] in strict and found.nulls != 0:
+                raise SinkUnfit(sink, f"{path[0]} must have a value, and a row has none, or it is not known")
+
+
+def _shape(kind: Any) -> Any:
+    """A type of Delta's without what says nothing of its values."""
+    if isinstance(kind, dict):
+        return {name: _shape(value) for name, value in kind.items() if name not in ABOUT}
+    return [_shape(value) for value in kind] if isinstance(kind, list) else kind
 
 
 def _unfit(kind: pa.DataType) -> str:
