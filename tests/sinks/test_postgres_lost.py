@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -22,10 +17,9 @@ from holdfast.testing.sinks import holder, stage, step, words
 from servers import PostgresServer
 from sinks.killing import kill_at_each_step, kill_at_random, overtake_at_each_step
 from sinks.postgres_hands import Opened, Run, left_over, put
+from sinks.sleeping import sleeping
 from sinks.table_driver import truth
 from sinks.wire_proxy import wire_proxy
-
-SLEEPER = Path(__file__).with_name("postgres_sleeper.py")
 
 
 @pytest.fixture
@@ -182,27 +176,18 @@ def test_many_that_fence_a_new_sink_at_once_leave_it_to_the_highest(opened: Open
 # ---- drivers that sleep ----
 
 
-@contextmanager
-def sleeping(url: str, folder: Path, where: str) -> Iterator[subprocess.Popen[str]]:
-    """A driver of generation 0 that sleeps in the middle of a step."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(SLEEPER), url, str(folder), where]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        try:
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            yield process
-        finally:
-            process.kill()
+@pytest.fixture
+def spec(postgres_url: str) -> dict[str, str]:
+    return {"kind": "postgres", "url": postgres_url, "table": "words"}
 
 
 @pytest.mark.parametrize("where", ["fence", "load", "rehearsal", "commit"])
 def test_a_driver_that_sleeps_in_the_middle_of_a_step_keeps_nobody_waiting_and_commits_nothing(
-    soon: None, opened: Opened, postgres_url: str, run: Run, tmp_path: Path, where: str
+    soon: None, opened: Opened, spec: dict[str, str], run: Run, tmp_path: Path, where: str
 ) -> None:
     if where == "rehearsal":
         run("CREATE TABLE words (id bigint PRIMARY KEY, word text, seen timestamptz)")
-    with sleeping(postgres_url, tmp_path, where) as zombie:
+    with sleeping(spec, tmp_path, where) as zombie:
         taker = opened("words", 1)
         staged = stage(tmp_path, words(7, word="taken"))
         taker.commit(step(0, 1), taker.prepare(step(0, 1), staged), staged)
@@ -230,11 +215,6 @@ def test_a_fence_ends_sessions_of_lower_generations_of_its_own_pipeline_alone(
 
 
 # ---- drivers that are killed ----
-
-
-@pytest.fixture
-def spec(postgres_url: str) -> dict[str, str]:
-    return {"kind": "postgres", "url": postgres_url, "table": "words"}
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.decide.chain import NOTHING
-from holdfast.errors import SinkUnavailable, SinkUnfit
+from holdfast.errors import SinkTaken, SinkUnavailable, SinkUnfit
 from holdfast.sinks import sqlite as module
 from holdfast.sinks.contract import Target
 from holdfast.sinks.sql import EPOCH, MARKERS
@@ -182,3 +182,9 @@ def test_a_type_that_was_altered_only_in_the_table_is_told_before_the_decision(
     file.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(9), seen TEXT)")
     with pytest.raises(SinkUnfit, match="alter word in words_holdfast_before as well"):
         sink.prepare(step(1), stage(tmp_path, words(2)))
+
+
+def test_a_table_is_the_same_however_its_name_is_written(path: Path) -> None:
+    SQLite(path, "words").fence(holder(0), NOTHING)
+    with pytest.raises(SinkTaken):
+        SQLite(path, "Words").fence(holder(0, "pipeline-2"), NOTHING)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks.postgres_types import on_the_wire
+from holdfast.sinks.sql import remembering
 
 __all__ = ["Locked", "Session", "Sessions", "shown"]
 
@@ -49,21 +50,12 @@ class Session:
 
     def fill(self, schema: str, table: str, rows: pa.RecordBatchReader, kinds: Mapping[str, str]) -> None:
         """Load rows into a table whose columns are of these types, by one COPY: all of them or none."""
-        failed: list[BaseException] = []
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            try:
-                for batch in rows:
-                    yield self._encoded(batch, kinds)
-            except BaseException as error:
-                # The driver would tell only the text of it.
-                failed.append(error)
-                raise
-
+        failed: list[Exception] = []
+        batches = remembering((self._encoded(batch, kinds) for batch in rows), failed)
         encoded = self._encoded(pa.RecordBatch.from_pylist([], rows.schema), kinds).schema
         try:
             with self._connection.cursor() as cursor:
-                reader = pa.RecordBatchReader.from_batches(encoded, batches())
+                reader = pa.RecordBatchReader.from_batches(encoded, batches)
                 cursor.adbc_ingest(table, reader, mode="append", db_schema_name=schema)
         except adbc.Error as error:
             self.failed = True

@@ -8,7 +8,7 @@ rows that are replaced the old ones are kept in a table of their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from holdfast.errors import DamagedRecord, SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import Sink, Target, WriteMode
 from holdfast.sinks.staged import StagedRows
 
-__all__ = ["EPOCH", "MARKERS", "Database", "SqlSink", "Standing", "quoted"]
+__all__ = ["EPOCH", "MARKERS", "Database", "SqlSink", "Standing", "quoted", "remembering"]
 
 MARKERS = "holdfast_sinks"
 EPOCH = "_holdfast_epoch"
@@ -53,6 +53,15 @@ class Database(Protocol):
 def quoted(*names: str) -> str:
     """Names as identifiers, joined by commas."""
     return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def remembering(rows: Iterable[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    """The same rows; what goes wrong with them is remembered, since a driver that reads them tells only its text."""
+    try:
+        yield from rows
+    except Exception as error:
+        failed.append(error)
+        raise
 
 
 class SqlSink(Sink):
@@ -321,6 +330,11 @@ class SqlSink(Sink):
     # ---- tables ----
 
     @property
+    def _entry(self) -> str:
+        """The marker's name for the table: one and the same, however else it can be written."""
+        return self.table
+
+    @property
     def _before(self) -> str:
         return f"{self.table}_holdfast_before"
 
@@ -386,7 +400,7 @@ class SqlSink(Sink):
     def _marker(self, db: Database) -> Standing | None:
         if not self._columns(db, MARKERS):
             return None
-        found = db.execute(f"SELECT {', '.join(_MARKER)} FROM {self._named(MARKERS)} WHERE target = ?1", (self.table,))
+        found = db.execute(f"SELECT {', '.join(_MARKER)} FROM {self._named(MARKERS)} WHERE target = ?1", (self._entry,))
         if not found:
             return None
         pipeline_id, generation, token, epoch, offsets, decided, kept_from, made_here = found[0]
@@ -406,7 +420,7 @@ class SqlSink(Sink):
         else:
             changed = ", ".join(f"{name} = ?{number + 2}" for number, name in enumerate(_MARKER))
             statement = f"UPDATE {self._named(MARKERS)} SET {changed} WHERE target = ?1"
-        db.execute(statement, (self.table, *values, kept_from, int(made_here)))
+        db.execute(statement, (self._entry, *values, kept_from, int(made_here)))
 
 
 def _list(names: Sequence[str] | dict[str, str]) -> str:

@@ -69,6 +69,10 @@ class SQLite(SqlSink):
         finally:
             db.execute("DETACH DATABASE filed")
 
+    @property
+    def _entry(self) -> str:
+        return self.table.lower()
+
     def _columns(self, db: Database, table: str) -> dict[str, str]:
         return {row[1]: row[2] for row in db.execute(f"PRAGMA filed.table_info({quoted(table)})")}
 

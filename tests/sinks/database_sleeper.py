@@ -1,11 +1,12 @@
-"""A driver that stops itself (SIGSTOP) in the middle of a step of a Postgres sink; when it wakes it goes on, and tries
-once more. Prints what came of either.
+"""A driver that stops itself (SIGSTOP) in the middle of a step of a sink; when it wakes it goes on, and tries once
+more. Prints what came of either.
 
-    python postgres_sleeper.py URL FOLDER fence|load|rehearsal|commit
+    python database_sleeper.py SINK FOLDER fence|load|rehearsal|commit
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -17,9 +18,10 @@ import pyarrow as pa
 
 from holdfast.decide.chain import NOTHING
 from holdfast.errors import HoldfastError
-from holdfast.sinks.postgres import Postgres
+from holdfast.sinks.sql import SqlSink
 from holdfast.sinks.staged import StagedRows
 from holdfast.testing.sinks import holder, stage, step, words
+from sinks.table_driver import open_sink
 
 
 class Sleeping(StagedRows):
@@ -35,7 +37,7 @@ def sleep() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def sleep_after(sink: Postgres, method: str) -> None:
+def sleep_after(sink: SqlSink, method: str) -> None:
     """Have it sleep, once, when one of its own methods is done: the transaction that it belongs to is open then."""
     real = getattr(sink, method)
 
@@ -56,8 +58,9 @@ def attempt(act: Callable[[], object]) -> None:
         print(type(error).__name__, flush=True)
 
 
-def main(url: str, folder: Path, where: str) -> None:
-    sink, rows = Postgres(url, "words"), stage(folder, words(7))
+def main(spec: dict[str, Any], folder: Path, where: str) -> None:
+    sink, rows = open_sink(spec), stage(folder, words(7))
+    assert isinstance(sink, SqlSink)
     if where == "fence":
         sleep_after(sink, "_write_marker")
         attempt(lambda: sink.fence(holder(0), NOTHING))
@@ -77,4 +80,4 @@ def main(url: str, folder: Path, where: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
