@@ -2,91 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
-import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
-import holdfast
 from holdfast.errors import BadValue
-from holdfast.pipeline.pipeline import Pipeline
 from holdfast.sinks import SQLite
-from holdfast.sinks.contract import Sink
-from spark.events import files_of
-from spark.workloads import STORES, configured
+from pipeline.place import Place
 
-NOW = {"availableNow": True}
-EVENTS = files_of("events")
-
-
-class Place:
-    """Inputs, a repository, Spark's directories and two tables, all below one folder."""
-
-    def __init__(self, root: Path, spark: SparkSession) -> None:
-        self.root = root
-        self.spark = spark
-        self.repository = holdfast.open(str(root / "repository"), create=True)
-        self.home = root / "home"
-
-    def inputs(self, batches: int) -> None:
-        EVENTS(self.root / "inputs", batches)
-
-    def sinks(self, suffix: str = "") -> dict[str, Sink]:
-        return {
-            "log": SQLite(self.root / f"log{suffix}.db", "sums"),
-            "table": SQLite(self.root / f"table{suffix}.db", "sums", mode="upsert", key=["window", "key"]),
-        }
-
-    def pipeline(self, sinks: Mapping[str, Sink] | None = None, name: str = "sums", per_batch: int = 1) -> Pipeline:
-        schema = "at LONG, key STRING, value LONG"
-        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch)
-        return Pipeline(
-            name,
-            sources={"events": reader.json(str(self.root / "inputs" / "events"))},
-            query=lambda events: (
-                events.withColumn("time", F.timestamp_seconds("at"))
-                .withWatermark("time", "20 seconds")
-                .groupBy(F.window("time", "15 seconds"), "key")
-                .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
-            ),
-            sinks=sinks or self.sinks(),
-        )
-
-    def run(self, pipeline: Pipeline | None = None, home: Path | None = None, every: str = "2 batches") -> int:
-        """Run to the end of what there is; gives the generation."""
-        with configured(self.spark, STORES["changelog-2"]):
-            run = (pipeline or self.pipeline()).start(
-                self.repository, checkpoint_dir=home or self.home, every=every, trigger=NOW
-            )
-            run.await_termination()
-        return run.generation
-
-    def plain(self, parts: list[tuple[int, int]]) -> list[tuple[object, ...]]:
-        """The rows that Spark alone puts out, run over so many batches of input with so many files in each."""
-        found: list[tuple[object, ...]] = []
-
-        def collect(batch: DataFrame, _epoch: int) -> None:
-            found.extend((row.window, row.key, row.n, row.total) for row in batch.collect())
-
-        plain = Place(self.root / "plain", self.spark)
-        for upto, per_batch in parts:
-            plain.inputs(upto)
-            with configured(self.spark, STORES["changelog-2"]):
-                pipeline = plain.pipeline(per_batch=per_batch)
-                writer = pipeline.query(**pipeline.sources).writeStream.foreachBatch(collect)
-                writer = writer.option("checkpointLocation", str(plain.home)).trigger(availableNow=True)
-                writer.start().awaitTermination()
-        return sorted((json.dumps({"end": f"{w.end}+00:00", "start": f"{w.start}+00:00"}), *more) for w, *more in found)
-
-    def rows(self, name: str = "log", suffix: str = "") -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(self.root / f"{name}{suffix}.db")) as db:
-            return sorted(db.execute("SELECT window, key, n, total FROM sums").fetchall())
+TESTS = Path(__file__).resolve().parents[1]
+STEPS = ["begin", "staged", "prepared", "decided", "looked", "committed log", "committed table", "committed"]
 
 
 @pytest.fixture
@@ -127,6 +58,42 @@ def test_a_rewind_takes_the_state_and_both_sinks_back(place: Place) -> None:
     assert len(back) < len(whole)
     place.run()
     assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
+
+
+def killed_at(place: Place, step: str, times: int) -> bool:
+    """Run the pipeline in a process of its own that dies at a step; True if it came to that."""
+    known = os.environ.get("PYTHONPATH")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.place", str(place.root), step, str(times)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([known, str(TESTS)] if known else [str(TESTS)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-4000:]
+    return done.returncode != 0
+
+
+def kill_at_each(place: Place, steps: list[str], lose: bool) -> None:
+    """Kill a run at each of these steps in turn, and have the last one go to the end."""
+    place.inputs(12)
+    for number, step in enumerate(steps):
+        assert killed_at(place, step, 2)
+        if lose and number % 2:
+            shutil.rmtree(place.home)
+    place.run()
+    assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
+
+
+def test_a_run_that_is_killed_before_and_after_the_decision_loses_and_doubles_nothing(place: Place) -> None:
+    kill_at_each(place, ["staged", "committed log"], lose=False)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
+def test_a_run_that_is_killed_at_every_step_loses_and_doubles_nothing(place: Place, lose: bool) -> None:
+    kill_at_each(place, STEPS, lose)
 
 
 def test_modes_that_do_not_fit_are_refused_before_anything_runs(place: Place) -> None:

@@ -64,6 +64,7 @@ class Pipeline:
         self.query = query
         self.sinks = dict(sinks)
         self.output_mode = output_mode
+        self._reach: Callable[[str], None] = lambda _step: None
         if not self.sources:
             raise BadValue("sources", "a pipeline reads from one at least")
         if not self.sinks:
@@ -160,6 +161,7 @@ class Pipeline:
                 staging,
                 taken.decided,
                 look=publisher.look_for_claim,
+                reach=self._reach,
             )
             running = Running(epochs, directory, staging, taken.plan.state.at.epoch)
             location = start.home.spelled(name)
