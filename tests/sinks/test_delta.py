@@ -325,6 +325,8 @@ def test_what_others_do_between_prepare_and_commit_is_taken_into_account(root: P
         else:
             write_deltalake(str(root), pa.Table.from_pylist(words(10, word="theirs"), schema=SCHEMA), mode="append")
         sink.commit(step(epoch), token, staged)
+        # The rows, and what was kept of others; what was written anew in vain is gone.
+        assert len([name for name in folders(root) if name.startswith(f"hf-0-{epoch}-")]) == 2
         assert seen(root) == [(1, f"{epoch}-1"), (2, "w2"), (3, "w3"), (4, f"{epoch}-4"), (10, f"{epoch}-10")]
     fenced(root, 1, mode="upsert")
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from holdfast.decide.chain import admit, go_back, raise_fence, require_holder
 from holdfast.epochs import Holder, Link, Marker, Step, Target
@@ -29,11 +27,11 @@ from holdfast.sinks.delta_files import (
     removed,
 )
 from holdfast.sinks.delta_log import Change, DeltaLog, Standing, is_placeholder
-from holdfast.sinks.footers import ranges, read_footers, staged_footers
-from holdfast.sinks.rewrite import InProcess, Rewriter, Source
+from holdfast.sinks.placing import Placing, Token
+from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source
 from holdfast.sinks.staged import StagedRows
-from holdfast.sinks.table_files import Brought, DataFile, Named, TableFiles, folder_of, new_folder
-from holdfast.sinks.upsert import Rewritten, overlapping, refuse_key
+from holdfast.sinks.table_files import DataFile, Named, TableFiles, folder_of
+from holdfast.sinks.upsert import key_bounds, overlapping, refuse_key
 from holdfast.store.between import tidy
 
 if TYPE_CHECKING:
@@ -45,13 +43,6 @@ SMALL = 64 * 1024 * 1024
 """Up to so many bytes are written anew in this process; more is a Spark job, if there is a session."""
 CHANGES = 1000
 """So far back the log is read to tell which files belong to dead attempts."""
-
-
-class Token(msgspec.Struct, frozen=True):
-    """What was prepared: the files of the epoch, and, for an upsert, those of the table without the keys in it."""
-
-    placed: Brought
-    rewritten: Rewritten | None = None
 
 
 class Delta(Sink):
@@ -85,8 +76,7 @@ class Delta(Sink):
         self._files = TableFiles(self.root)
         self._log = DeltaLog(self.root)
         self._holder: Holder | None = None
-        self._footers: dict[str, pq.FileMetaData] = {}
-        self._staged: tuple[str, Mapping[str, pq.FileMetaData]] | None = None
+        self._placing = Placing(self.name, self._files, self._rewriter)
 
     @property
     def target(self) -> str:
@@ -123,20 +113,20 @@ class Delta(Sink):
             # What was staged below the root may be gone: whoever has taken over sweeps it.
             require_holder(self.name, standing.marker if standing else None, self._mine())
             assert standing is not None
-            footers = self._staged_footers(rows)
-            refuse_nulls(self.name, standing.table, footers.values())
-            if self.key and (why := self._rewriter(rows.staged.size_bytes).bad_keys(rows, self.key)):
+            refuse_nulls(self.name, standing.table, self._placing.staged(rows).values())
+            if self.key and (why := self._placing.bad_keys(rows, self.key)):
                 raise SinkUnfit(self.name, why)
             standing = self._allow_times(standing, rows.schema)
-            placed = self._place(standing, step, rows)
+            token = Token(self._placing.place(self._mine(), step, rows, _parts(standing.table)))
             try:
                 # Told here, while it can still be refused.
-                self._added(standing, placed.files)
-                rewritten = self._rewrite(standing, step, rows) if self.key else None
+                self._added(standing, token.placed.files)
+                if self.key:
+                    token = self._rewritten(standing, step, token, rows, self._near(standing, rows))
             except BaseException:
-                self._discard(placed)
+                self._placing.discard(token)
                 raise
-        return msgspec.to_builtins(Token(placed, rewritten))
+        return msgspec.to_builtins(token)
 
     def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
         prepared = msgspec.convert(token, Token)
@@ -147,38 +137,34 @@ class Delta(Sink):
                 if after is None:
                     assert standing.note is not None
                     return {"version": standing.note.since}
-                placed = self._placed(standing, step, prepared, rows)
-                actions: list[AddAction | RemoveAction] = [*self._added(standing, placed.files)]
-                files = [*placed.files]
-                if self.key:
-                    rewritten, gone = self._still_right(standing, step, prepared, rows)
-                    actions += [removed(self.name, file) for file in gone]
-                    actions += self._added(standing, rewritten.kept.files)
-                    files += rewritten.kept.files
-                    prepared = msgspec.structs.replace(prepared, placed=placed, rewritten=rewritten)
-                made = is_placeholder(standing.table)
+                parts = _parts(standing.table)
+                placed = self._placing.still_placed(self._mine(), step, prepared.placed, rows, parts)
+                prepared = Token(placed, prepared.rewritten)
+                near = self._near(standing, rows)
+                if self.key and not self._placing.is_right(prepared.rewritten, [_source(file) for file in near]):
+                    # Others have changed the table since, or it went with the process that did it.
+                    prepared = self._rewritten(standing, step, prepared, rows, near)
                 note = self._log.commit(
                     standing,
                     "commit",
                     after,
-                    actions,
+                    [
+                        *self._added(standing, prepared.files),
+                        *(removed(self.name, file) for file in near if file.key in prepared.removed),
+                    ],
                     replaces=self.mode == "overwrite",
-                    schema=delta_schema(self.name, rows.schema) if made else None,
-                    folders=sorted({folder_of(file.key) for file in files}),
+                    schema=delta_schema(self.name, rows.schema) if is_placeholder(standing.table) else None,
+                    folders=sorted({folder_of(file.key) for file in prepared.files}),
                 )
                 if note:
                     break
-            self._footers.clear()
-            self._staged = None
-            self._files.sweep(self._mine(), step, files, self._named)
+            self._placing.over(msgspec.convert(token, Token), prepared)
+            self._files.sweep(self._mine(), step, prepared.files, self._named)
         return {"version": note.since}
 
     def abort(self, token: Any) -> None:
-        prepared = msgspec.convert(token, Token)
         with self._log.reaching(self.name, "abort"):
-            self._discard(prepared.placed)
-            if prepared.rewritten:
-                self._discard(prepared.rewritten.kept)
+            self._placing.discard(msgspec.convert(token, Token))
 
     # ---- going back ----
 
@@ -231,91 +217,32 @@ class Delta(Sink):
 
     # ---- files ----
 
-    def _place(self, standing: Standing, step: Step, rows: StagedRows) -> Brought:
-        """Have the rows below the root, each file in one partition."""
-        by, footers = _partitions(standing.table), self._staged_footers(rows)
-        if all(ranges(footer)[(column,)].is_one_value for footer in footers.values() for column in by):
-            brought = self._files.bring_in(self._mine(), step, rows)
-            self._footers.update({f.key: footer for f, footer in zip(brought.files, footers.values(), strict=True)})
-            return brought
-        folder = new_folder(self._mine(), step.epoch)
-        try:
-            return Brought(self._rewriter(rows.staged.size_bytes).split(rows, by, folder), folder)
-        except BaseException:
-            self._files.discard(folder)
-            raise
-
-    def _placed(self, standing: Standing, step: Step, token: Token, rows: StagedRows) -> Brought:
-        """What was prepared; placed anew if it went with the process that did it."""
-        if self._has(token.placed):
-            return token.placed
-        if not token.placed.folder:
-            self._files.require(token.placed.files)
-        return self._place(standing, step, rows)
-
-    def _has(self, brought: Brought) -> bool:
-        """Whether files are there: those that this process has read have been."""
-        return all(file.key in self._footers for file in brought.files) or self._files.are_there(brought.files)
-
     def _added(self, standing: Standing, files: Sequence[DataFile]) -> list[AddAction]:
-        unread = [file for file in files if file.key not in self._footers]
-        found = read_footers(self._files.store, self._files.objects(unread))
-        self._footers.update({file.key: footer for file, footer in zip(unread, found, strict=True)})
-        by = _partitions(standing.table)
-        return [added(self.name, file, self._footers[file.key], by) for file in files]
+        by = [part.column for part in _parts(standing.table)]
+        footers = self._placing.footers(files)
+        return [added(self.name, file, footer, by) for file, footer in zip(files, footers, strict=True)]
 
-    def _staged_footers(self, rows: StagedRows) -> Mapping[str, pq.FileMetaData]:
-        if self._staged is None or self._staged[0] != rows.staged.url:
-            self._staged = rows.staged.url, staged_footers(self.name, rows)
-        return self._staged[1]
-
-    def _rewrite(self, standing: Standing, step: Step, rows: StagedRows) -> Rewritten:
-        """Write the files anew that hold a key of these rows, without those rows of theirs."""
-        near = self._near(standing, rows)
-        rewriter = self._rewriter(rows.staged.size_bytes + sum(file.size_bytes for file in near))
-        folder = new_folder(self._mine(), step.epoch)
-        sources = [Source(file.key, file.size_bytes, file.partition) for file in near]
-        try:
-            touched = rewriter.touched(sources, rows, self.key) if sources else []
-            schema = pa.schema(standing.table.schema().to_arrow())
-            kept = rewriter.without(touched, rows, self.key, schema, folder) if touched else []
-        except BaseException:
-            self._files.discard(folder)
-            raise
-        return Rewritten(_digest(near), [source.key for source in touched], Brought(kept, folder if kept else ""))
-
-    def _still_right(
-        self, standing: Standing, step: Step, token: Token, rows: StagedRows
-    ) -> tuple[Rewritten, list[Active]]:
-        """What was written anew, done again if the table has other files with such keys now, and the files it is of."""
-        near = self._near(standing, rows)
-        done = token.rewritten
-        if done is None or done.of != _digest(near) or not self._has(done.kept):
-            if done is not None:
-                self._discard(done.kept)
-            done = self._rewrite(standing, step, rows)
-        gone = set(done.removed)
-        return done, [file for file in near if file.key in gone]
+    def _rewritten(
+        self, standing: Standing, step: Step, token: Token, rows: StagedRows, near: Sequence[Active]
+    ) -> Token:
+        sources, parts = [_source(file) for file in near], _parts(standing.table)
+        schema = pa.schema(standing.table.schema().to_arrow())
+        done = self._placing.rewrite(self._mine(), step, rows, self.key, sources, schema, parts)
+        return Token(token.placed, done)
 
     def _near(self, standing: Standing, rows: StagedRows) -> list[Active]:
         """The files that may hold a key of these rows, by all that the log says of them."""
-        if is_placeholder(standing.table) or not rows.staged.rows:
+        if not self.key or is_placeholder(standing.table) or not rows.staged.rows:
             return []
-        files = active_files(self.name, standing.table)
-        return overlapping(files, self._staged_footers(rows).values(), rows.schema, self.key)
+        bounds = key_bounds(self._placing.staged(rows).values(), rows.schema, self.key)
+        return overlapping(active_files(self.name, standing.table), bounds)
 
     def _rewriter(self, size_bytes: int) -> Rewriter:
         if self.session is None or size_bytes <= SMALL:
-            return InProcess(self.root)
+            return InProcess(self.name, self.root)
         from holdfast.sinks.rewrite_spark import BySpark
 
         return BySpark(self.name, self.root, self.session)
-
-    def _discard(self, brought: Brought) -> None:
-        for file in brought.files:
-            self._footers.pop(file.key, None)
-        if brought.folder:
-            self._files.discard(brought.folder)
 
     def _named(self) -> Named:
         standing = self._held()
@@ -365,7 +292,7 @@ class Delta(Sink):
         return standing
 
     def _refuse_table(self, table: DeltaTable, given: Schema) -> None:
-        has = _partitions(table)
+        has = [part.column for part in _parts(table)]
         if (self.partition_by or is_placeholder(table)) and has != list(self.partition_by):
             raise SinkUnfit(self.name, f"the table is partitioned by {', '.join(has) or 'nothing'}")
         refuse_features(self.name, table, changes_rows=self.mode != "append")
@@ -373,9 +300,9 @@ class Delta(Sink):
             refuse_columns(self.name, table, given)
 
 
-def _partitions(table: DeltaTable) -> list[str]:
-    return list(table.metadata().partition_columns)
+def _parts(table: DeltaTable) -> list[Part]:
+    return [Part(column) for column in table.metadata().partition_columns]
 
 
-def _digest(files: Sequence[Active]) -> str:
-    return hashlib.sha256("\n".join(sorted(file.key for file in files)).encode()).hexdigest()
+def _source(file: Active) -> Source:
+    return Source(file.key, file.size_bytes, file.partition)

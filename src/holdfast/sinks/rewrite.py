@@ -6,9 +6,10 @@ to pass through the driver.
 
 from __future__ import annotations
 
+import datetime
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as LocalPath
 from typing import Any, NamedTuple
 
@@ -18,14 +19,31 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.errors import SinkUnfit
-from holdfast.sinks.footers import Path, StoreFile
+from holdfast.sinks.footers import Path, Range, StoreFile
 from holdfast.sinks.staged import BATCH_ROWS, StagedRows
 from holdfast.sinks.table_files import DataFile
 from holdfast.store import CHUNK, Address, Store
 
-__all__ = ["InProcess", "Rewriter", "Source", "key_leaves", "partition_column"]
+__all__ = ["InProcess", "Part", "Rewriter", "Source", "key_leaves", "partition_column"]
 
 ROW = "row"
+
+
+class Part(NamedTuple):
+    """What rows are partitioned by: a column, or the year, month, day or hour of it."""
+
+    column: str
+    unit: str = ""
+
+    def holds(self, found: Range) -> bool:
+        """Whether all rows of such a range are known to be in one partition."""
+        if not self.unit or found.is_empty:
+            return found.is_one_value
+        return found.nulls == 0 and found.low is not None and self._cut(found.low) == self._cut(found.high)
+
+    def _cut(self, value: datetime.date) -> tuple[int, ...]:
+        parts = value.timetuple()[:4]
+        return tuple(parts[: ("year", "month", "day", "hour").index(self.unit) + 1])
 
 
 class Source(NamedTuple):
@@ -49,16 +67,19 @@ class Rewriter(ABC):
 
     @abstractmethod
     def without(
-        self, sources: Sequence[Source], rows: StagedRows, key: Sequence[str], schema: pa.Schema, folder: str
+        self,
+        sources: Sequence[Source],
+        rows: StagedRows,
+        key: Sequence[str],
+        schema: pa.Schema,
+        parts: Sequence[Part],
+        folder: str,
     ) -> list[DataFile]:
-        """Write the rows of files that have no key of a staged one into a folder.
-
-        Those of a file have the same values in the columns that are constants of its sources.
-        """
+        """Write the rows of files that have no key of a staged one into a folder, each partition by itself."""
 
     @abstractmethod
-    def split(self, rows: StagedRows, by: Sequence[str], folder: str) -> list[DataFile]:
-        """Write staged rows into a folder, so that those of a file have the same values in these columns."""
+    def split(self, rows: StagedRows, parts: Sequence[Part], folder: str) -> list[DataFile]:
+        """Write staged rows into a folder, each partition by itself."""
 
 
 def partition_column(number: int) -> str:
@@ -80,10 +101,17 @@ def key_leaves(schema: pa.Schema, key: Sequence[str]) -> list[Path]:
 
 
 class InProcess(Rewriter):
-    """The small ones, here. The keys of an epoch are held in memory, and of everything else a batch at a time."""
+    """The small ones, here. The keys of an epoch are held in memory, and of everything else a batch at a time.
 
-    def __init__(self, root: Address) -> None:
+    `read` is how a table reads its files, where names alone do not say what is in them.
+    """
+
+    def __init__(
+        self, sink: str, root: Address, read: Callable[[Source, pa.Schema], Iterator[pa.Table]] | None = None
+    ) -> None:
+        self._sink = sink
         self._store = root.store()
+        self._read = read or self._by_name
 
     def bad_keys(self, rows: StagedRows, key: Sequence[str]) -> str | None:
         keys = _keys(_staged(rows, key), key_leaves(rows.schema, key))
@@ -104,17 +132,23 @@ class InProcess(Rewriter):
         return [
             source
             for source in sources
-            if any(_join(batch, keys, leaves, "left semi").num_rows for batch in _read(self._store, source, schema))
+            if any(_join(batch, keys, leaves, "left semi").num_rows for batch in self._read(source, schema))
         ]
 
     def without(
-        self, sources: Sequence[Source], rows: StagedRows, key: Sequence[str], schema: pa.Schema, folder: str
+        self,
+        sources: Sequence[Source],
+        rows: StagedRows,
+        key: Sequence[str],
+        schema: pa.Schema,
+        parts: Sequence[Part],  # noqa: ARG002 - what comes from one file is in its partition
+        folder: str,
     ) -> list[DataFile]:
         leaves = key_leaves(rows.schema, key)
         keys = _keys(_staged(rows, key), leaves)
         written = []
         for number, source in enumerate(sources):
-            kept = (_kept(batch, keys, leaves) for batch in _read(self._store, source, schema))
+            kept = (_kept(batch, keys, leaves) for batch in self._read(source, schema))
             with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
                 path = LocalPath(scratch) / "kept.parquet"
                 count = _write(path, kept, schema)
@@ -122,13 +156,16 @@ class InProcess(Rewriter):
                     written.append(self._upload(path, f"{folder}/kept-{number:05}.parquet", count))
         return written
 
-    def split(self, rows: StagedRows, by: Sequence[str], folder: str) -> list[DataFile]:
-        copies = pa.schema([pa.field(partition_column(n), rows.schema.field(c).type) for n, c in enumerate(by)])
+    def split(self, rows: StagedRows, parts: Sequence[Part], folder: str) -> list[DataFile]:
+        names = [partition_column(number) for number in range(len(parts))]
+        kinds = [rows.schema.field(part.column).type for part in parts]
+        copies = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
         whole = pa.schema([*rows.schema, *copies])
 
         def doubled() -> Iterator[pa.RecordBatch]:
             for batch in rows.batches():
-                yield pa.RecordBatch.from_arrays([*batch.columns, *(batch.column(name) for name in by)], schema=whole)
+                values = [_part(batch.column(part.column), part.unit) for part in parts]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *values], schema=whole)
 
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
             try:
@@ -142,12 +179,16 @@ class InProcess(Rewriter):
                     max_open_files=200,
                 )
             except OSError as error:
-                raise SinkUnfit("rows", f"they can't be split by {', '.join(by)}: {error}") from error
+                by = ", ".join(part.column for part in parts)
+                raise SinkUnfit(self._sink, f"rows can't be split by {by}: {error}") from error
             paths = sorted(LocalPath(scratch).rglob("*.parquet"))
             return [
                 self._upload(path, f"{folder}/part-{number:05}.parquet", pq.read_metadata(path).num_rows)
                 for number, path in enumerate(paths)
             ]
+
+    def _by_name(self, source: Source, schema: pa.Schema) -> Iterator[pa.Table]:
+        return _read(self._store, source, schema)
 
     def _upload(self, path: LocalPath, key: str, rows: int) -> DataFile:
         with path.open("rb") as file:
@@ -195,11 +236,15 @@ def _flat(table: pa.Table, leaves: Sequence[Path]) -> pa.Table:
     return pa.table({_name(number): column for number, column in enumerate(columns)})
 
 
+def _part(column: pa.Array, unit: str) -> pa.Array:
+    return pc.floor_temporal(column, unit=unit).cast(column.type) if unit else column
+
+
 def _join(batch: pa.Table, keys: pa.Table, leaves: Sequence[Path], how: str) -> pa.Table:
     """The numbers of the rows that have, or have not, one of the keys; the rows themselves may be of any type."""
     if not keys.num_rows:
         return pa.table({ROW: pa.array([] if how == "left semi" else range(batch.num_rows), pa.int64())})
-    flat = _flat(batch, leaves)
+    flat = _flat(batch, leaves).cast(keys.schema)
     numbered = flat.append_column(ROW, pa.array(range(batch.num_rows), pa.int64()))
     return numbered.join(keys, keys=flat.column_names, join_type=how)
 

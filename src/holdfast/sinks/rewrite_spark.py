@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.errors import SinkUnavailable
 from holdfast.sinks.footers import Path, read_footers
-from holdfast.sinks.rewrite import Rewriter, Source, key_leaves, partition_column
+from holdfast.sinks.rewrite import Part, Rewriter, Source, key_leaves, partition_column
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile
 from holdfast.store import Address
@@ -71,17 +71,22 @@ class BySpark(Rewriter):
         return [source for source in sources if any(name.endswith(f"/{source.key}") for name in names)]
 
     def without(
-        self, sources: Sequence[Source], rows: StagedRows, key: Sequence[str], schema: pa.Schema, folder: str
+        self,
+        sources: Sequence[Source],
+        rows: StagedRows,
+        key: Sequence[str],
+        schema: pa.Schema,
+        parts: Sequence[Part],
+        folder: str,
     ) -> list[DataFile]:
         leaves = key_leaves(rows.schema, key)
-        by = sorted({name for source in sources for name in source.constants})
         with self._jobs("write rows anew"):
             kept = self._joined(self._read(sources, schema), rows, leaves, "left_anti")
-            return self._write(kept.select(*map(_quoted, schema.names)), by, folder)
+            return self._write(kept.select(*map(_quoted, schema.names)), parts, folder)
 
-    def split(self, rows: StagedRows, by: Sequence[str], folder: str) -> list[DataFile]:
+    def split(self, rows: StagedRows, parts: Sequence[Part], folder: str) -> list[DataFile]:
         with self._jobs("split rows"):
-            return self._write(self._staged(rows), by, folder)
+            return self._write(self._staged(rows), parts, folder)
 
     def _staged(self, rows: StagedRows) -> DataFrame:
         files = [plain_url(rows.place, file.name) for file in rows.staged.files if file.rows]
@@ -126,12 +131,13 @@ class BySpark(Rewriter):
         reader = self._spark.read.schema(described).option("recursiveFileLookup", "true")
         return reader.parquet(*map(_for_spark, urls))
 
-    def _write(self, rows: DataFrame, by: Sequence[str], folder: str) -> list[DataFile]:
+    def _write(self, rows: DataFrame, parts: Sequence[Part], folder: str) -> list[DataFile]:
         from pyspark.sql import functions as f
 
-        copies = [partition_column(number) for number in range(len(by))]
-        for name, column in zip(copies, by, strict=True):
-            rows = rows.withColumn(name, f.col(_quoted(column)))
+        copies = [partition_column(number) for number in range(len(parts))]
+        for name, part in zip(copies, parts, strict=True):
+            column = f.col(_quoted(part.column))
+            rows = rows.withColumn(name, f.date_trunc(part.unit, column) if part.unit else column)
         if copies:
             rows = rows.hint("rebalance", *copies)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")

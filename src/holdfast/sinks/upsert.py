@@ -1,4 +1,4 @@
-"""Replacing rows by key in tables of immutable files: which files to write anew, and what became of it."""
+"""Replacing rows by key in tables of immutable files: which keys can be, and in which files one may be."""
 
 from __future__ import annotations
 
@@ -6,27 +6,17 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SinkUnfit
 from holdfast.sinks.footers import Path, ranges
 from holdfast.sinks.rewrite import key_leaves
-from holdfast.sinks.table_files import Brought
 
-__all__ = ["Rewritten", "overlapping", "refuse_key"]
+__all__ = ["key_bounds", "overlapping", "refuse_key"]
 
 SLACK = datetime.timedelta(milliseconds=1)
 """Logs may have times in milliseconds, cut short."""
-
-
-class Rewritten(msgspec.Struct, frozen=True):
-    """Files that were written anew: of which it was told (a digest of their names), which go, and what was kept."""
-
-    of: str
-    removed: list[str]
-    kept: Brought
 
 
 class Ranged(Protocol):
@@ -54,17 +44,22 @@ def refuse_key(sink: str, schema: pa.Schema, key: Sequence[str]) -> None:
             raise SinkUnfit(sink, f"its key has {'.'.join(path)}, and a {kind} tells no rows apart")
 
 
-def overlapping(
-    files: Iterable[AnyFile], footers: Iterable[pq.FileMetaData], schema: pa.Schema, key: Sequence[str]
-) -> list[AnyFile]:
-    """The files in which a key of the staged rows may be, for all that is known of both."""
+def key_bounds(
+    footers: Iterable[pq.FileMetaData], schema: pa.Schema, key: Sequence[str]
+) -> dict[Path, tuple[Any, Any]]:
+    """From where to where the keys of staged rows go, for those columns of the key that files are told apart by."""
     found = [ranges(footer) for footer in footers]
     bounds: dict[Path, tuple[Any, Any]] = {}
     for path in key_leaves(schema, key):
-        kind = _kind(schema, path)
         lows, highs = [at[path].low for at in found], [at[path].high for at in found]
-        if None not in lows and None not in highs and lows and not pa.types.is_decimal(kind):
+        # Logs have decimals as numbers that may be rounded.
+        if None not in lows and None not in highs and lows and not pa.types.is_decimal(_kind(schema, path)):
             bounds[path] = (min(lows), max(highs))
+    return bounds
+
+
+def overlapping(files: Iterable[AnyFile], bounds: Mapping[Path, tuple[Any, Any]]) -> list[AnyFile]:
+    """The files in which a key within these bounds may be, for all that is known of them."""
     return [file for file in files if all(_may_hold(file, path, *at) for path, at in bounds.items())]
 
 
