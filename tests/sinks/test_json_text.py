@@ -25,6 +25,12 @@ KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
     "fixed list": (pa.list_(pa.float32(), 2), [0.5, None], [0.5, None]),
     "map": (pa.map_(pa.string(), INNER), [('k"', None)], {'k"': None}),
     "map of numbers": (pa.map_(pa.int32(), pa.float64()), [(1, float("nan")), (2, 1e20)], {"1": None, "2": 1e20}),
+    "map of days": (pa.map_(pa.date32(), pa.int64()), [(DAY.date(), 1)], {"1969-12-31": 1}),
+    "map of structs": (
+        pa.map_(INNER, pa.int64()),
+        [({'a "b"\\': True, "n": []}, 1)],
+        {r'{"a \"b\"\\":true,"n":[]}': 1},
+    ),
     "exact": (pa.list_(pa.decimal128(20, 4)), [decimal.Decimal("1.5000")], [1.5]),
     "zoned": (
         pa.list_(pa.timestamp("ns", tz="America/New_York")),
@@ -52,3 +58,10 @@ def test_each_kind_says_what_it_holds_also_as_a_part_of_another_column(name: str
 def test_any_text_comes_back(texts: list[str | None]) -> None:
     [found] = json_text(pa.array([texts], pa.list_(pa.string()))).to_pylist()
     assert json.loads(found) == texts
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.date32()])
+def test_a_time_that_has_no_digits_is_refused(kind: pa.DataType) -> None:
+    far = pa.array([10**9 if pa.types.is_date(kind) else 10**18], pa.int32() if pa.types.is_date(kind) else pa.int64())
+    with pytest.raises(pa.ArrowInvalid, match="too far away"):
+        json_text(far.cast(kind))

@@ -17,19 +17,19 @@ def json_text(column: pa.Array) -> pa.Array:
     """The JSON of each value, null for null.
 
     Times are ISO 8601 with all six digits, those with a zone in UTC; binary values base64; NaN and the infinities
-    null, since JSON has no such numbers; keys of a map always text.
+    null, since JSON has no such numbers; keys of a map always text. Raises ArrowInvalid for a time without digits.
     """
     kind = column.type
     if pa.types.is_struct(kind):
         return _struct(column)
     if pa.types.is_map(kind):
-        keys = json_text(column.keys)
-        keys = keys if _is_text(column.keys.type) else _joined('"', keys, '"')
-        return _list("{", column, _joined(keys, ":", _or_null(column.items)), "}")
+        keys = json_text(_inside(column, column.keys))
+        keys = pc.if_else(pc.starts_with(keys, '"'), keys, _quoted(keys))
+        return _list("{", column, _joined(keys, ":", _or_null(_inside(column, column.items))), "}")
     if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         column = column.cast(pa.list_(kind.value_type))
     if pa.types.is_list(column.type):
-        return _list("[", column, _or_null(column.values), "]")
+        return _list("[", column, _or_null(_inside(column, column.values)), "]")
     return _scalar(column)
 
 
@@ -42,9 +42,9 @@ def _scalar(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_finite(column), column.cast(pa.string()), _text("null"))
     if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _joined('"', column.cast(pa.string()), '"')
+        return _joined('"', _digits(column), '"')
     if pa.types.is_timestamp(kind):
-        plain = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.string())
+        plain = _digits(column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")))
         return _joined('"', pc.replace_substring(plain, " ", "T"), 'Z"' if kind.tz else '"')
     return _one_by_one(column)
 
@@ -58,9 +58,15 @@ def _struct(column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), _joined(*pieces, "}"), _text(None))
 
 
+def _inside(column: pa.Array, values: pa.Array) -> pa.Array:
+    """What the lists of a column hold; if it is a part of another one, the values reach beyond it at both ends."""
+    first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return values.slice(first, end - first)
+
+
 def _list(begin: str, column: pa.Array, values: pa.Array, end: str) -> pa.Array:
-    """Values joined by commas; they reach beyond a column that is a part of another one, its offsets don't."""
-    lists = pa.ListArray.from_arrays(column.offsets, values)
+    """Values joined by commas."""
+    lists = pa.ListArray.from_arrays(pc.subtract(column.offsets, column.offsets[0]), values)
     joined = _joined(begin, pc.binary_join(lists, ","), end)
     return pc.if_else(column.is_valid(), joined, _text(None))
 
@@ -70,6 +76,14 @@ def _quoted(column: pa.Array) -> pa.Array:
         return _one_by_one(column)
     escaped = pc.replace_substring(pc.replace_substring(column, "\\", "\\\\"), '"', '\\"')
     return _joined('"', escaped, '"')
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    """Times as text. Arrow writes words, and raises nothing, where a year is too far away."""
+    texts = column.cast(pa.string())
+    if pc.any(pc.starts_with(texts, "<")).as_py():
+        raise pa.ArrowInvalid("a time is too far away to be written in digits")
+    return texts
 
 
 def _one_by_one(column: pa.Array) -> pa.Array:
