@@ -18,7 +18,7 @@ pytest.register_assert_rewrite("holdfast.testing.store")
 
 import servers  # noqa: E402
 from holdfast.store import RetryPolicy, Store, open_store  # noqa: E402
-from servers import AzureServer, KafkaServer, S3Server, SparkCluster  # noqa: E402
+from servers import AzureServer, KafkaServer, PostgresServer, S3Server, SparkCluster  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,6 +60,13 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServ
 
 
 @pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; each test makes a database of its own in it."""
+    with servers.postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A standalone Spark cluster with two workers, for sessions in processes of their own.
 
@@ -67,6 +74,12 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
     """
     with servers.spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The address of an empty database in the PostgreSQL server."""
+    return postgres_server.make_database(f"t-{uuid.uuid4().hex}")
 
 
 @pytest.fixture

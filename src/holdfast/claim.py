@@ -33,10 +33,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a generation is to begin: at a checkpoint and its epoch, or (slot None) at nothing."""
+    """Where a generation is to begin: at a checkpoint and an epoch, or (slot None) at nothing.
+
+    `follows` is the generation whose decisions on epochs after the checkpoint it adopts; None: those of the
+    checkpoint's own, if any.
+    """
 
     slot: Slot | None = None
     adopted_epoch: int | None = None
+    follows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ def _begin(records: PipelineRecords, number: int, begin: Begin) -> None:
         from_generation=begin.slot.generation if begin.slot else None,
         from_slot=begin.slot.number if begin.slot else None,
         adopted_epoch=begin.adopted_epoch,
+        follows=begin.follows,
     )
     void = Base(token=new_token(), generation=number, void=True)
     if not records.create_or_void(records.keys.base(number), base, void):

@@ -13,6 +13,7 @@ HoldfastError                      exit 1
 ├── LibraryMissing                 HF-1103  a state needs a library that is not installed here
 ├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
 ├── DemoFailed                     HF-1105  the demo could not be played to its end
+├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -54,6 +55,10 @@ HoldfastError                      exit 1
 │   ├── HasSinks                   HF-5013  a directory alone would leave the sinks where they are
 │   ├── UnfinishedRestore          HF-5014  another restore was cut off in this place
 │   ├── SinkLogGone                HF-5015  a file sink's log can't be cut back to the checkpoint
+│   ├── ChainBroken                HF-5016  an epoch does not join on to what a sink holds
+│   ├── SinkTaken                  HF-5017  a sink belongs to another pipeline
+│   ├── OtherBoundaries            HF-5018  Spark runs an epoch on other offsets than were decided
+│   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
 │   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
 └── BadInput                       exit 2
@@ -61,6 +66,7 @@ HoldfastError                      exit 1
     ├── BadURL                     HF-6002
     ├── BadReference               HF-6003
     ├── BadValue                   HF-6004
+    ├── SinkUnfit                  HF-6007  rows that a sink could never take
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -83,6 +89,7 @@ __all__ = [
     "BrokenBatch",
     "BrokenChain",
     "CannotAttach",
+    "ChainBroken",
     "ChangedWhileRead",
     "CheckpointMissing",
     "Damage",
@@ -110,11 +117,13 @@ __all__ = [
     "NotAttached",
     "NotCapturable",
     "NotCheckpointable",
+    "NotDeterministic",
     "NotFound",
     "NotHealable",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
+    "OtherBoundaries",
     "OtherTimeline",
     "OutcomeUnknown",
     "Overtaken",
@@ -125,6 +134,9 @@ __all__ = [
     "RepositoryMissing",
     "SinkFailed",
     "SinkLogGone",
+    "SinkTaken",
+    "SinkUnavailable",
+    "SinkUnfit",
     "SinksAhead",
     "SparkRejects",
     "StillNeeded",
@@ -244,6 +256,16 @@ class SinkFailed(HoldfastError):
     code = "HF-1101"
     template = "sink {sink!r} failed to commit {checkpoint}: {why}"
     advice = "The decision to commit stands; it is driven again on the next call and on recovery."
+
+
+@dataclass(eq=False)
+class SinkUnavailable(HoldfastError):
+    sink: str
+    action: str
+    why: str
+    code = "HF-1106"
+    template = "sink {sink!r}: {action} failed: {why}"
+    advice = "Nothing of the epoch can be seen in it. Once the sink is back, the next start goes on from there."
 
 
 @dataclass(eq=False)
@@ -638,6 +660,49 @@ class SinkLogGone(Refused):
 
 
 @dataclass(eq=False)
+class ChainBroken(Refused):
+    sink: str
+    before: str
+    after: str
+    holds: str
+    code = "HF-5016"
+    template = "sink {sink!r} holds {holds}; what goes from {before} to {after} does not join on"
+    advice = "Rows would be lost or doubled, so nothing was written. `holdfast plan` says where each sink stands."
+
+
+@dataclass(eq=False)
+class SinkTaken(Refused):
+    sink: str
+    pipeline_id: str
+    code = "HF-5017"
+    template = "sink {sink!r} belongs to pipeline {pipeline_id}"
+    advice = "Give each pipeline targets of its own: two would overwrite each other's place in it."
+
+
+@dataclass(eq=False)
+class OtherBoundaries(Refused):
+    pipeline: str
+    epoch: int
+    code = "HF-5018"
+    template = "epoch {epoch} of {pipeline!r} was decided on other source offsets than Spark runs it on now"
+    advice = (
+        "Start it again: what was decided is laid down and run first. A directory that was edited must be restored."
+    )
+
+
+@dataclass(eq=False)
+class NotDeterministic(Refused):
+    pipeline: str
+    epoch: int
+    sinks: Sequence[str]
+    code = "HF-5019"
+    template = "epoch {epoch} of {pipeline!r} gives other rows than it did, and {sinks} can't take the first ones back"
+    advice = (
+        "Something in the query is random or depends on the time: seed it, or take it out of what the state is made of."
+    )
+
+
+@dataclass(eq=False)
 class NotHealable(Refused):
     directory: str
     why: Sequence[str]
@@ -693,6 +758,15 @@ class BadValue(BadInput):
     why: str
     code = "HF-6004"
     template = "{what}: {why}"
+
+
+@dataclass(eq=False)
+class SinkUnfit(BadInput):
+    sink: str
+    why: str
+    code = "HF-6007"
+    template = "sink {sink!r}: {why}"
+    advice = "Nothing was written. Change the query, the sink or the table, and start again: it goes on where it was."
 
 
 @dataclass(eq=False)

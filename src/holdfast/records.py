@@ -89,7 +89,10 @@ class Claim(Record, frozen=True):
 
 
 class Base(Record, frozen=True):
-    """Where a generation began: at a checkpoint, at nothing, or (void) it never did."""
+    """Where a generation began: at a checkpoint, at nothing, or (void) it never did.
+
+    One that `follows` another adopts its decisions on epochs after the checkpoint, up to the adopted one.
+    """
 
     kind = "base"
     generation: int
@@ -97,6 +100,12 @@ class Base(Record, frozen=True):
     from_generation: int | None = None
     from_slot: int | None = None
     adopted_epoch: int | None = None
+    follows: int | None = None
+
+    @property
+    def before(self) -> int | None:
+        """The generation that comes before it on its timeline."""
+        return self.from_generation if self.follows is None else self.follows
 
     @property
     def slot(self) -> Slot | None:

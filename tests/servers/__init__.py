@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from .kafka_broker import KafkaServer, kafka
+from .kafka_broker import KafkaBroker, KafkaServer, kafka
 from .object_stores import AzureServer, S3Server, azurite, rclone, seaweedfs
+from .postgres import PostgresServer, postgres
 from .spark import SparkCluster, kafka_conf, s3a_conf, spark_cluster
 
 __all__ = [
     "AzureServer",
+    "KafkaBroker",
     "KafkaServer",
+    "PostgresServer",
     "S3Server",
     "SparkCluster",
     "azurite",
     "kafka",
     "kafka_conf",
+    "postgres",
     "rclone",
     "s3a_conf",
     "seaweedfs",

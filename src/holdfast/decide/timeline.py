@@ -41,20 +41,27 @@ def current(world: World) -> int | None:
 def lineage(world: World, generation: int | None = None) -> list[tuple[int, int | None, int | None]]:
     """The generations that a timeline runs through, newest first: (generation, last slot that counts, adopted epoch).
 
-    None for the last slot or epoch: all of them. A base that names a generation which is not lower ends the walk:
-    only damage can bring one about, and `gaps` reports it.
+    None for the last slot or epoch: all of them, and -1 for a slot: none. A generation may follow one that is newer
+    than the checkpoint that it began at, and adopt its epochs: of that one, and of those before it, only what led to
+    the checkpoint counts. A base that names a generation which is not lower ends the walk: only damage can bring one
+    about, and `gaps` reports it.
     """
     here = current(world) if generation is None else generation
     steps: list[tuple[int, int | None, int | None]] = []
-    upto: int | None = None
+    limit: Slot | None = None
     epoch: int | None = None
     while here is not None:
+        upto = None if limit is None else limit.number if here == limit.generation else -1
         steps.append((here, upto, epoch))
         base = world.bases.get(here)
-        if base is None or base.void or base.slot is None or base.slot.generation >= here:
+        before = None if base is None or base.void else base.before
+        if base is None or before is None or before >= here:
             break
-        upto, epoch = base.slot.number, base.adopted_epoch
-        here = base.slot.generation
+        began = base.slot or Slot(-1, -1)
+        limit = began if limit is None else min(limit, began)
+        reaches = [each for each in (epoch, base.adopted_epoch) if each is not None]
+        epoch = min(reaches, default=None)
+        here = before
     return steps
 
 

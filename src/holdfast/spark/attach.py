@@ -19,7 +19,7 @@ from holdfast.spark.capture import Capturer
 from holdfast.spark.cut import batches_in
 from holdfast.spark.distribute import Sender, sender_for
 from holdfast.spark.following import LAST, Follower
-from holdfast.store import Address, Directory, open_directory
+from holdfast.store import Address, open_directory
 
 if TYPE_CHECKING:
     from holdfast.spark.live import LiveQuery
@@ -100,7 +100,19 @@ def attach(
     place = open_directory(location, options)
     here = Address(location, options or {})
     sender = sender_for(live.context, here if here.is_everywhere else Address(place.url), opened.address, distribute)
-    return Attached(live, opened.pipeline(pipeline), place, schedule, new_timeline, sender)
+    stored = opened.pipeline(pipeline)
+    capturer = Capturer(
+        stored.records,
+        place,
+        why="attach",
+        always_claim=True,
+        new_timeline=new_timeline,
+        spark_version=live.spark_version,
+        mover=sender,
+    )
+    # What refuses the directory shall do so here, and not unseen in the background.
+    capturer.enter()
+    return Attached(live, stored, capturer, schedule, sender)
 
 
 class Attached:
@@ -113,27 +125,15 @@ class Attached:
         self,
         live: LiveQuery,
         pipeline: StoredPipeline,
-        directory: Directory,
+        capturer: Capturer,
         schedule: Schedule,
-        new_timeline: bool,
-        sender: Sender | None,
+        sender: Sender | None = None,
     ) -> None:
         self.pipeline = pipeline
         self._live = live
-        self._directory = directory
+        self._directory = capturer.directory
         self._sender = sender
         self._process = os.getpid()
-        capturer = Capturer(
-            pipeline.records,
-            directory,
-            why="attach",
-            always_claim=True,
-            new_timeline=new_timeline,
-            spark_version=live.spark_version,
-            mover=sender,
-        )
-        # What refuses the directory shall do so here, and not unseen in the background.
-        capturer.enter()
         self._follower = Follower(live, capturer, schedule)
 
     def __repr__(self) -> str:

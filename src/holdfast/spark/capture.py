@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.draft import Description, Draft
 from holdfast.errors import (
     BrokenBatch,
     ChangedWhileRead,
@@ -33,7 +34,18 @@ from holdfast.spark.fill import Mover, fill
 from holdfast.spark.logs import Malformed, parse_query_id
 from holdfast.spark.sink_log import keep_sink_log
 from holdfast.spark.state import Snapshots
-from holdfast.spark.succession import OWNER, Join, Refuse, Running, Survey, TakeOver, identify, stand, survey
+from holdfast.spark.succession import (
+    OWNER,
+    Join,
+    Refuse,
+    Running,
+    Standing,
+    Survey,
+    TakeOver,
+    identify,
+    stand,
+    survey,
+)
 from holdfast.store.directory import Directory, FileStat, Look
 
 __all__ = ["LIMITS", "Capturer", "NotYet", "Same", "Taken"]
@@ -86,7 +98,8 @@ class Capturer:
 
     `always_claim` makes the first one begin a generation of its own; otherwise captures share the one that names the
     query. `spark_version` is written down if it is known; of a `file_sink` of the query the log is kept along.
-    A `mover` moves large captures in its own way.
+    A `mover` moves large captures in its own way. Whoever has claimed a generation already gives it as `standing`, and
+    may `add` to what is said of each cut.
     """
 
     def __init__(
@@ -101,6 +114,8 @@ class Capturer:
         file_sink: Directory | None = None,
         mover: Mover | None = None,
         limits: Limits = LIMITS,
+        standing: Standing | None = None,
+        add: Callable[[Draft, Description], Description] | None = None,
     ) -> None:
         self.records = records
         self.directory = directory
@@ -111,6 +126,8 @@ class Capturer:
         self._file_sink = file_sink
         self._mover = mover
         self._limits = limits
+        self._standing = standing
+        self._add = add
         self._identity: tuple[FileStat | None, FileStat | None] | None = None
         self._who: Running | None = None
         self._survey: Survey | None = None
@@ -230,6 +247,8 @@ class Capturer:
         except (ObjectMissing, Malformed) as error:
             raise BrokenBatch(self.directory.url, batches.commits[-1], [f"metadata: {error}"]) from None
         self._who = identify(self.directory, query_id)
+        if self._standing is not None:
+            return Survey(Join(), *self._standing)
         found = survey(self.records, self._who)
         if isinstance(found.decision, Refuse):
             # Asked for once: whoever has taken the pipeline over from us since then is not fought.
@@ -287,6 +306,8 @@ class Capturer:
             about = describe_cut(cut, self.directory.url, self._spark_version)
             if self._file_sink is not None:
                 about = keep_sink_log(draft, self._file_sink, about)
+            if self._add is not None:
+                about = self._add(draft, about)
             is_whole = self._still_there(read)
         except (ObjectMissing, ChangedWhileRead):
             is_whole = False

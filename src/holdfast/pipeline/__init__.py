@@ -1,0 +1,1 @@
+"""Pipelines: a query with named sources and transactional sinks, exactly once through crash, restore and rewind."""

@@ -1,0 +1,208 @@
+"""The commit protocol of one epoch over several sinks: stage once, prepare all, decide, commit all.
+
+Before the decision a failure aborts every sink; after it every sink is driven to the epoch, whatever crashes. The
+order is the protocol. `reach` is called at each step by name: tests pause, kill and take over there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.epochs import EpochDecision, Holder, Link, Staged, Step, Target
+from holdfast.errors import HoldfastError, LostRace, NotDeterministic, OtherBoundaries, Refused, SinkFailed
+from holdfast.ids import new_token, now_ms
+from holdfast.pipeline.ledger import Ledger
+from holdfast.sinks.contract import Sink
+from holdfast.sinks.staged import StagedRows
+
+__all__ = ["Batch", "Epochs", "Held", "Staging"]
+
+
+class Batch(ABC):
+    """One micro-batch of Spark's, which is run exactly once, by `stage`."""
+
+    before: Link
+    after: Link
+    offsets: bytes
+    """Spark's own record of it, and (`sources`) the entries of its sources' logs that belong to it."""
+    sources: Mapping[str, bytes]
+    tables: Mapping[str, str]
+    has_state: bool
+    """Whether it must be run to its end for its state, though its rows are known already."""
+
+    @abstractmethod
+    def stage(self, folder: str) -> StagedRows:
+        """Run it and write its rows, durably and invisibly, into a folder that only this attempt writes."""
+
+
+class Staging(ABC):
+    """Where rows are staged."""
+
+    @abstractmethod
+    def open(self, staged: Staged) -> StagedRows | None:
+        """Rows that were staged, by whomever; None if they are gone."""
+
+    @abstractmethod
+    def remove(self, staged: Staged) -> None:
+        """Take staged rows away, but for files that a table owns now; nothing there is fine."""
+
+
+@dataclass
+class Held:
+    """A sink of this run, and where it stands."""
+
+    sink: Sink
+    at: Target
+
+    def holds(self, step: Step) -> bool:
+        return self.at.at.epoch >= step.epoch
+
+
+class Epochs:
+    """Commits the epochs of one generation, one after the other. Not for several threads.
+
+    `decided` are the decisions that count on this timeline already, the best of each epoch first. A new one must be in
+    all `ledgers` before any sink commits; then `look` raises Fenced if a higher generation was claimed.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        holder: Holder,
+        sinks: Mapping[str, Held],
+        ledgers: Iterable[Ledger],
+        staging: Staging,
+        decided: Mapping[int, Sequence[EpochDecision]],
+        *,
+        look: Callable[[], None],
+        reach: Callable[[str], None] = lambda _step: None,
+    ) -> None:
+        self.sinks = dict(sinks)
+        self._pipeline = pipeline
+        self._holder = holder
+        self._ledgers = tuple(ledgers)
+        self._staging = staging
+        self._decided = {epoch: several[0] for epoch, several in decided.items()}
+        self._look = look
+        self._reach = reach
+
+    def run(self, batch: Batch) -> None:
+        """Commit a batch in every sink; once this returns, Spark may write its commit log."""
+        known = self._decided.get(batch.after.epoch)
+        if known is None:
+            self._commit(*self._decide(batch, self._stage(batch), 0))
+        elif known.offsets != batch.offsets:
+            raise OtherBoundaries(self._pipeline, batch.after.epoch)
+        else:
+            self._run_again(known, batch)
+
+    def _run_again(self, known: EpochDecision, batch: Batch) -> None:
+        """Run an epoch that was decided before, for its state, and drive to it those sinks that lack it.
+
+        They get the rows of the first run. If these are gone, every sink held the epoch once and some were taken back
+        since: then they get the rows of this run. A run that gives other rows than the first takes its place in all.
+        """
+        lacking = {name for name, held in self.sinks.items() if not held.holds(known.step)}
+        first = self._staging.open(known.staged) if lacking and lacking <= set(known.tokens) else None
+        self._record(known)
+        if not batch.has_state and (first or not lacking):
+            self._commit(known, first)
+            return
+        again = self._stage(batch)
+        if again.staged.digest == known.staged.digest:
+            if not lacking or first:
+                self._staging.remove(again.staged)
+                self._commit(known, first)
+                return
+        else:
+            self._take_back(known)
+        mine = known.generation == self._holder.generation
+        self._commit(*self._decide(batch, again, known.attempt + 1 if mine else 0))
+
+    # ---- the steps ----
+
+    def _stage(self, batch: Batch) -> StagedRows:
+        self._reach("begin")
+        rows = batch.stage(f"hf-{self._holder.generation}-{batch.after.epoch}-{new_token()}")
+        self._reach("staged")
+        return rows
+
+    def _decide(self, batch: Batch, rows: StagedRows, attempt: int) -> tuple[EpochDecision, StagedRows]:
+        step = Step(self._holder.generation, batch.before, batch.after)
+        decision = EpochDecision(
+            token=new_token(),
+            generation=step.decided,
+            attempt=attempt,
+            before=step.before,
+            after=step.after,
+            offsets=batch.offsets,
+            sources=dict(batch.sources),
+            staged=rows.staged,
+            tokens=self._prepare(step, rows),
+            backs={name: held.at for name, held in self.sinks.items()},
+            tables=dict(batch.tables),
+            created_ms=now_ms(),
+        )
+        self._reach("prepared")
+        self._record(decision)
+        self._decided[step.epoch] = decision
+        return decision, rows
+
+    def _record(self, decision: EpochDecision) -> None:
+        """Have a decision stand in every ledger, also one that was found in only some: no sink may know more."""
+        for ledger in self._ledgers:
+            ledger.add(decision)
+            self._reach("decided")
+        # A claim that came before this look may have read the ledger before the decision was in it.
+        self._look()
+        self._reach("looked")
+
+    def _prepare(self, step: Step, rows: StagedRows) -> dict[str, Any]:
+        """Prepare every sink that lacks the epoch, all at once. If one can't, the others are aborted."""
+        sinks = {name: held.sink for name, held in self.sinks.items() if not held.holds(step)}
+        with ThreadPoolExecutor(max(1, len(sinks)), thread_name_prefix="holdfast-prepare") as pool:
+            under_way = {name: pool.submit(sink.prepare, step, rows) for name, sink in sinks.items()}
+        failures = [error for prepared in under_way.values() if (error := prepared.exception())]
+        if failures:
+            for name, prepared in under_way.items():
+                if prepared.exception() is None:
+                    sinks[name].abort(prepared.result())
+            self._staging.remove(rows.staged)
+            raise failures[0]
+        return {name: prepared.result() for name, prepared in under_way.items()}
+
+    def _commit(self, decision: EpochDecision, rows: StagedRows | None) -> None:
+        """Commit in every sink that lacks the epoch. All are tried; the next start drives those on that failed."""
+        failures: dict[str, HoldfastError] = {}
+        for name, held in self.sinks.items():
+            if held.holds(decision.step):
+                continue
+            assert rows is not None
+            try:
+                position = held.sink.commit(decision.step, decision.tokens[name], rows)
+            except HoldfastError as error:
+                failures[name] = error
+                continue
+            held.at = Target(decision.after, decision.generation, position)
+            self._reach(f"committed {name}")
+        for name, failure in failures.items():
+            if isinstance(failure, LostRace | Refused):
+                raise failure
+            raise SinkFailed(name, f"epoch {decision.epoch}", str(failure)) from failure
+        self._staging.remove(decision.staged)
+        self._reach("committed")
+
+    def _take_back(self, known: EpochDecision) -> None:
+        """The first run's rows must go from every sink, or from none."""
+        holding = {name: held for name, held in self.sinks.items() if held.holds(known.step)}
+        stuck = [name for name, held in holding.items() if held.sink.why_not_back(known.backs[name]) is not None]
+        if stuck:
+            raise NotDeterministic(self._pipeline, known.epoch, stuck)
+        for name, held in holding.items():
+            held.sink.roll_back(known.backs[name])
+            held.at = known.backs[name]
+            self._reach(f"taken back {name}")

@@ -1,0 +1,172 @@
+"""Taking a pipeline over with its sinks: claim, fence, read, plan, begin, settle. The order is the protocol.
+
+What may refuse is asked once before the claim, with nothing touched, and again after every sink is fenced: only then is
+what is read final. Nothing is rolled back or run before the generation has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.claim import Begin, Generation, Reason, take_over
+from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start
+from holdfast.decide.timeline import World, current
+from holdfast.epochs import EpochDecision, Holder, Link, Marker, Target
+from holdfast.errors import Fenced, SinksAhead
+from holdfast.manifest import Manifest
+from holdfast.pipeline.epoch import Held
+from holdfast.repository.pipeline import PipelineRecords
+from holdfast.sinks.contract import Sink
+
+__all__ = ["Found", "Taken", "take_pipeline", "target_of", "targets_in"]
+
+LOOKS = 5
+"""How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is to go on from: the state, the checkpoint that the new generation follows, and all decisions."""
+
+    state: Known
+    follows: Manifest | None
+    decisions: Sequence[EpochDecision]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A pipeline that was taken over: its generation, what was planned, the sinks as they stand, what was decided."""
+
+    generation: Generation
+    holder: Holder
+    plan: StartPlan
+    sinks: Mapping[str, Held]
+    decided: Mapping[int, Sequence[EpochDecision]]
+    found: Found
+
+
+def target_of(
+    manifest: Manifest | None, state: Link, sink: str, decided: Mapping[int, Sequence[EpochDecision]]
+) -> Target:
+    """The way back to where the state stands, with the position that is known of it, if one is."""
+    after = decided.get(state.epoch + 1)
+    if after and sink in after[0].backs and after[0].backs[sink].at == state:
+        return after[0].backs[sink]
+    held = targets_in(manifest).get(sink) if manifest else None
+    if held is not None and held.at == state:
+        return held
+    own = decided.get(state.epoch)
+    return Target(state, own[0].generation if own else 0)
+
+
+def targets_in(manifest: Manifest) -> dict[str, Target]:
+    """The way back to a checkpoint, for each sink that it knows."""
+    return {name: msgspec.convert(value, Target) for name, value in manifest.sink_positions.items()}
+
+
+def take_pipeline(
+    records: PipelineRecords,
+    reason: Reason,
+    sinks: Mapping[str, Sink],
+    find: Callable[[World], Found],
+    *,
+    rewind: bool = False,
+) -> Taken:
+    """Claim a pipeline, fence its sinks, and begin where `find` and the sinks say; then roll back what lies beyond.
+
+    `find` is asked for what there is to go on from, given the records as they are: before the claim and after it.
+    Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there.
+    """
+    taking = _Taking(records, sinks, find, rewind)
+    taking.look_before()
+    generation = take_over(records, reason, taking.begin, taking.fence)
+    return taking.settle(generation)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    found: Found
+    plan: StartPlan
+    counted: Mapping[int, Sequence[EpochDecision]]
+
+    def require(self) -> None:
+        if self.plan.obstacles:
+            raise SinksAhead(str(self.plan.state.at), [f"{o.sink}: {o.why}" for o in self.plan.obstacles])
+
+
+class _Taking:
+    def __init__(
+        self, records: PipelineRecords, sinks: Mapping[str, Sink], find: Callable[[World], Found], rewind: bool
+    ) -> None:
+        self._records = records
+        self._sinks = sinks
+        self._find = find
+        self._rewind = rewind
+        self._pipeline_id = records.ensure_identity().pipeline_id
+        self._holder = Holder(self._pipeline_id, -1, "")
+        self._markers: dict[str, Marker | None] = {}
+        self._planned: _Planned | None = None
+
+    def look_before(self) -> None:
+        """Refuse what can be refused with nothing touched. Where an old driver still runs, nothing can be told."""
+        for _ in range(LOOKS):
+            markers = self._look()
+            planned = self._plan(self._records.world(), markers)
+            if not planned.plan.obstacles:
+                return
+            if self._look() == markers:
+                planned.require()
+
+    def fence(self, generation: int, token: str) -> None:
+        self._holder = Holder(self._pipeline_id, generation, token)
+        for name, sink in self._sinks.items():
+            # One without a marker is nobody's: it begins once it is known where.
+            self._markers[name] = sink.fence(self._holder, Link()) if sink.look() is not None else None
+
+    def begin(self) -> Begin:
+        """Read what is final now, and say where the generation begins."""
+        world = self._records.world()
+        planned = self._plan(world, self._markers)
+        for name, sink in planned.plan.sinks.items():
+            if sink.begins:
+                self._markers[name] = self._sinks[name].fence(self._holder, sink.holds)
+        planned = self._plan(world, self._markers)
+        if planned.plan.obstacles and self._records.is_claimed(self._holder.generation + 1):
+            raise Fenced(self._records.name, self._holder.generation, "another has claimed it meanwhile")
+        planned.require()
+        self._planned = planned
+        slot = planned.found.follows.at if planned.found.follows else None
+        return Begin(slot, planned.plan.adopted, None if self._rewind else current(world))
+
+    def settle(self, generation: Generation) -> Taken:
+        """Roll back what lies beyond, now that the generation has begun."""
+        assert self._planned is not None
+        found, plan, counted = self._planned.found, self._planned.plan, self._planned.counted
+        standing = {}
+        for name, sink in self._sinks.items():
+            marker = self._markers[name]
+            target = target_of(found.follows, plan.state.at, name, counted)
+            if plan.sinks[name].rolls_back:
+                sink.roll_back(target)
+            elif marker is not None and marker.at != plan.state.at:
+                target = Target(marker.at, marker.decided)
+            standing[name] = Held(sink, target)
+        return Taken(generation, self._holder, plan, standing, counted, found)
+
+    def _look(self) -> dict[str, Marker | None]:
+        return {name: sink.look() for name, sink in self._sinks.items()}
+
+    def _plan(self, world: World, markers: Mapping[str, Marker | None]) -> _Planned:
+        found = self._find(world)
+        counted = decisions_that_count(world, found.decisions)
+        known = targets_in(found.follows) if found.follows else {}
+        views = {}
+        for name, sink in self._sinks.items():
+            why = None
+            if markers[name] is not None:
+                why = sink.why_not_back(target_of(found.follows, found.state.at, name, counted))
+            views[name] = SinkView(markers[name], why, was_there=name in known)
+        return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted)

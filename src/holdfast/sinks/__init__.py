@@ -1,0 +1,59 @@
+"""Transactional outputs of a pipeline: the contract, and one module a sink. Each is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.sinks.contract import Sink, Target, WriteMode
+    from holdfast.sinks.delta import Delta
+    from holdfast.sinks.duckdb import DuckDB
+    from holdfast.sinks.kafka import Kafka
+    from holdfast.sinks.parquet import Parquet
+    from holdfast.sinks.postgres import Postgres
+    from holdfast.sinks.sqlite import SQLite
+    from holdfast.sinks.staged import Staged, StagedFile, StagedRows
+
+_WHERE = {
+    "Delta": "delta",
+    "DuckDB": "duckdb",
+    "Kafka": "kafka",
+    "Parquet": "parquet",
+    "Postgres": "postgres",
+    "SQLite": "sqlite",
+    "Sink": "contract",
+    "Staged": "staged",
+    "StagedFile": "staged",
+    "StagedRows": "staged",
+    "Target": "contract",
+    "WriteMode": "contract",
+}
+
+__all__ = [
+    "Delta",
+    "DuckDB",
+    "Kafka",
+    "Parquet",
+    "Postgres",
+    "SQLite",
+    "Sink",
+    "Staged",
+    "StagedFile",
+    "StagedRows",
+    "Target",
+    "WriteMode",
+]
+
+
+def __getattr__(name: str) -> object:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'holdfast.sinks' has no attribute {name!r}")
+    value = getattr(import_module(f"holdfast.sinks.{where}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

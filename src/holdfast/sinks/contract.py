@@ -1,0 +1,114 @@
+"""The contract of a sink: stage, decide, commit, and go back, each in one transaction with the marker.
+
+A sink of your own subclasses Sink and joins the suite `holdfast.testing.SinkContract`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from holdfast.epochs import Holder, Link, Marker, Step, Target
+from holdfast.errors import BadValue, SinkUnfit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.sinks.staged import StagedRows
+
+__all__ = ["Holder", "Link", "Marker", "Sink", "Step", "Target", "WriteMode"]
+
+WriteMode: TypeAlias = Literal["append", "upsert", "overwrite"]
+"""Rows are added; a row takes the place of the one with its key; an epoch takes the place of all before it."""
+
+
+class Sink(ABC):
+    """A transactional output. One object writes for one pipeline, from one thread at a time; `look` from any.
+
+    The order is fence, then for each epoch prepare and commit (or abort). Tokens and positions are JSON values that say
+    the same in another process. What `prepare` made is invisible until the commit, and is found by its token alone:
+    the process that commits may be another. `name` is the pipeline's name for it, and stands in every error.
+    """
+
+    modes: ClassVar[frozenset[WriteMode]] = frozenset({"append"})
+    """What it can do."""
+
+    can_jump: ClassVar[bool] = False
+    """Whether it can go to any link that it ever held, also to one that is no ancestor of where it stands."""
+
+    def __init__(self, mode: WriteMode, key: Sequence[str]) -> None:
+        kind = type(self).__name__
+        if mode not in self.modes:
+            raise BadValue(f"mode of a {kind} sink", f"{mode!r} is not one of {', '.join(sorted(self.modes))}")
+        if isinstance(key, str):
+            raise BadValue(f"key of a {kind} sink", f"a list of columns, such as key=[{key!r}]")
+        if (mode == "upsert") != bool(key):
+            why = "upsert needs the columns that tell rows apart" if mode == "upsert" else f"{mode} takes no key"
+            raise BadValue(f"key of a {kind} sink", why)
+        self.mode = mode
+        self.key = tuple(key)
+        self.name = kind.lower()
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """Where it writes to, without any secret."""
+
+    @abstractmethod
+    def look(self) -> Marker | None:
+        """What the sink knows of itself; None for one that no pipeline has written to. Changes nothing."""
+
+    @abstractmethod
+    def fence(self, holder: Holder, begin: Link) -> Marker:
+        """Have the sink take commits of this holder alone, and give what it holds; see `decide.chain.raise_fence`.
+
+        Atomic in the sink itself: whatever another holder has under way, and has not committed, fails from now on. A
+        sink without a marker begins at `begin`.
+        """
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SinkUnfit for what could never be committed: no such table, other columns or types, a wrong key.
+
+        Asked before anything runs, and changes nothing. A target that is not there yet may be made by `prepare`.
+        """
+
+    @abstractmethod
+    def prepare(self, step: Step, rows: StagedRows) -> Any:
+        """Bring the rows in, durably or to be redone from the staged files, invisibly; give the token to commit by.
+
+        All that can refuse them must do so here: a failure here loses nothing, one after the decision stops the
+        pipeline. A prepare that raises leaves nothing behind.
+        """
+
+    @abstractmethod
+    def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
+        """Make the rows visible and move the marker, in one transaction with the look at it; give the position.
+
+        Idempotent for ever: a step that it holds is skipped. `rows` are the same as at prepare; after a crash they are
+        all that is left beside the token. Raises Fenced and ChainBroken; see `decide.chain.admit`.
+        """
+
+    @abstractmethod
+    def abort(self, token: Any) -> None:
+        """Take away what this prepare has left, and nothing of another's. Never after the decision."""
+
+    def why_not_back(self, target: Target) -> str | None:  # noqa: ARG002 - for those that override it
+        """Why it can't go back to a target (gone by, or rows of other writers in between); None if it can."""
+        return f"a {type(self).__name__} sink can't take back what it has committed"
+
+    def roll_back(self, target: Target) -> None:
+        """Take back all after a target and move the marker there, in one transaction with the look at it.
+
+        Idempotent: it may come again after a crash. Raises Fenced; whoever asks has asked `why_not_back` first.
+        """
+        raise SinkUnfit(self.name, self.why_not_back(target) or "it can't go back")
+
+    def release(self, before: Link) -> None:  # noqa: ARG002 - for those that override it
+        """Nobody will go back before this link any more: what was kept for that may go."""
+        return
+
+    def close(self) -> None:
+        """Let go of what is held open. An epoch that was prepared and not committed is redone from its files."""
+        return

@@ -1,0 +1,308 @@
+"""A Delta table. Executors write its files; the driver commits metadata, through the `deltalake` package alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction
+
+from holdfast.decide.chain import admit, go_back, raise_fence, require_holder
+from holdfast.epochs import Holder, Link, Marker, Step, Target
+from holdfast.errors import BadURL, SinkUnfit
+from holdfast.sinks.contract import Sink, WriteMode
+from holdfast.sinks.delta_files import (
+    Active,
+    active_files,
+    added,
+    delta_schema,
+    has_times_without_zone,
+    refuse_columns,
+    refuse_features,
+    refuse_nulls,
+    removed,
+)
+from holdfast.sinks.delta_log import Change, DeltaLog, Standing, is_placeholder
+from holdfast.sinks.placing import Placing, Token
+from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source
+from holdfast.sinks.staged import StagedRows
+from holdfast.sinks.table_files import DataFile, Named, TableFiles, folder_of
+from holdfast.sinks.upsert import key_bounds, overlapping, refuse_key
+from holdfast.store.between import tidy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Delta"]
+
+SMALL = 64 * 1024 * 1024
+"""Up to so many bytes are written anew in this process; more is a Spark job, if there is a session."""
+CHANGES = 1000
+"""So far back the log is read to tell which files belong to dead attempts."""
+
+
+class Delta(Sink):
+    """A Delta table on disk or in an object store; made at the first fence, with its columns at the first commit.
+
+    Rows that were staged below its root become its files as they are; others are copied there. For a table that is
+    partitioned, or in mode upsert, rows are written anew: by Spark if a session is given (`session`), else here. It
+    goes back by table version, as far as its log and files are kept: see `delta.logRetentionDuration` and VACUUM.
+    """
+
+    modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})
+    can_jump: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        mode: WriteMode = "append",
+        key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(mode, key)
+        self.root = tidy(url, options)
+        """What is staged below here becomes the table's without a copy."""
+        if self.root.is_here_only:
+            raise BadURL(self.root.url, "a Delta table lies on disk or in an object store")
+        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self.session: SparkSession | None = None
+        """Who writes anew what is large; without one it is done in this process."""
+        self._files = TableFiles(self.root)
+        self._log = DeltaLog(self.root)
+        self._holder: Holder | None = None
+        self._placing = Placing(self.name, self._files, self._rewriter)
+
+    @property
+    def target(self) -> str:
+        return self.root.url
+
+    def look(self) -> Marker | None:
+        with self._log.reaching(self.name, "look"):
+            standing = DeltaLog(self.root).load()
+        return standing.marker if standing else None
+
+    def fence(self, holder: Holder, begin: Link) -> Marker:
+        with self._log.reaching(self.name, "fence"):
+            while True:
+                self._log.forget()
+                standing = self._log.load()
+                marker = raise_fence(self.name, standing.marker if standing else None, holder, begin)
+                if standing is None:
+                    self._files.refuse_orphans(self.target)
+                    self._files.prove_safe()
+                    if self._log.create(marker, self.partition_by):
+                        break
+                elif self._log.commit(standing, "fence", marker, same_link=True):
+                    break
+        self._holder = holder
+        self._files.begin()
+        return marker
+
+    def check(self, schema: pa.Schema) -> None:
+        self._checked(schema)
+
+    def prepare(self, step: Step, rows: StagedRows) -> Any:
+        standing = self._checked(rows.schema)
+        with self._log.reaching(self.name, "prepare"):
+            # What was staged below the root may be gone: whoever has taken over sweeps it.
+            require_holder(self.name, standing.marker if standing else None, self._mine())
+            assert standing is not None
+            refuse_nulls(self.name, standing.table, self._placing.staged(rows).values())
+            if self.key and (why := self._placing.bad_keys(rows, self.key)):
+                raise SinkUnfit(self.name, why)
+            standing = self._allow_times(standing, rows.schema)
+            token = Token(self._placing.place(self._mine(), step, rows, _parts(standing.table)))
+            try:
+                # Told here, while it can still be refused.
+                self._added(standing, token.placed.files)
+                if self.key:
+                    token = self._rewritten(standing, step, token, rows, self._near(standing, rows))
+            except BaseException:
+                self._placing.discard(token)
+                raise
+        return msgspec.to_builtins(token)
+
+    def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
+        prepared = msgspec.convert(token, Token)
+        with self._log.reaching(self.name, "commit"):
+            while True:
+                standing = self._held()
+                after = admit(self.name, standing.marker, self._mine(), step)
+                if after is None:
+                    assert standing.note is not None
+                    return {"version": standing.note.since}
+                parts = _parts(standing.table)
+                placed = self._placing.still_placed(self._mine(), step, prepared.placed, rows, parts)
+                prepared = Token(placed, prepared.rewritten)
+                near = self._near(standing, rows)
+                if self.key and not self._placing.is_right(prepared.rewritten, [_source(file) for file in near]):
+                    # Others have changed the table since, or it went with the process that did it.
+                    prepared = self._rewritten(standing, step, prepared, rows, near)
+                note = self._log.commit(
+                    standing,
+                    "commit",
+                    after,
+                    [
+                        *self._added(standing, prepared.files),
+                        *(removed(self.name, file) for file in near if file.key in prepared.removed),
+                    ],
+                    replaces=self.mode == "overwrite",
+                    schema=delta_schema(self.name, rows.schema) if is_placeholder(standing.table) else None,
+                    folders=sorted({folder_of(file.key) for file in prepared.files}),
+                )
+                if note:
+                    break
+            self._placing.over(msgspec.convert(token, Token), prepared)
+            self._files.sweep(self._mine(), step, prepared.files, self._named)
+        return {"version": note.since}
+
+    def abort(self, token: Any) -> None:
+        with self._log.reaching(self.name, "abort"):
+            self._placing.discard(msgspec.convert(token, Token))
+
+    # ---- going back ----
+
+    def why_not_back(self, target: Target) -> str | None:
+        with self._log.reaching(self.name, "look"):
+            standing = self._log.load()
+            if standing is None or standing.marker is None:
+                return "nothing was ever committed to it"
+            if standing.marker.at == target.at and standing.marker.decided == target.decided:
+                return None
+            found, since = self._log.find(standing, target)
+            if why := self._no_way(standing, found, target):
+                return why
+        others = [str(change) for change in reversed(since) if change.is_foreign]
+        return f"others have changed it since, and that would be lost: {', '.join(others)}" if others else None
+
+    def roll_back(self, target: Target) -> None:
+        """As the contract has it. What others have written since is lost: `why_not_back` lists it."""
+        with self._log.reaching(self.name, "roll back"):
+            while True:
+                standing = self._held()
+                after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
+                if after is None:
+                    return
+                found, _ = self._log.find(standing, target)
+                why = self._no_way(standing, found, target)
+                if found is None or why:
+                    raise SinkUnfit(self.name, f"it can't go back to {target.at}: {why}")
+                if self._log.restore(standing, found.version, after):
+                    return
+
+    def close(self) -> None:
+        self._log.forget()
+
+    def _no_way(self, standing: Standing, found: Change | None, target: Target) -> str | None:
+        if standing.table.metadata().configuration.get("delta.appendOnly") == "true":
+            return "rows may only be appended to the table"
+        if found is None:
+            return f"its log has no version that ends with {target.at}, or has it no more"
+        then = self._log.at(found.version)
+        if then is None:
+            return f"version {found.version} can't be read any more: its log was cleaned up"
+        now = {file.key for file in active_files(self.name, standing.table)}
+        needed = {file.key: file.size_bytes for file in active_files(self.name, then) if file.key not in now}
+        there = self._files.sizes(needed)
+        gone = sorted(key for key in needed if key not in there)
+        if gone:
+            return f"{len(gone)} files of version {found.version} were vacuumed, such as {gone[0]}"
+        return None
+
+    # ---- files ----
+
+    def _added(self, standing: Standing, files: Sequence[DataFile]) -> list[AddAction]:
+        by = [part.column for part in _parts(standing.table)]
+        footers = self._placing.footers(files)
+        return [added(self.name, file, footer, by) for file, footer in zip(files, footers, strict=True)]
+
+    def _rewritten(
+        self, standing: Standing, step: Step, token: Token, rows: StagedRows, near: Sequence[Active]
+    ) -> Token:
+        sources, parts = [_source(file) for file in near], _parts(standing.table)
+        schema = pa.schema(standing.table.schema().to_arrow())
+        done = self._placing.rewrite(self._mine(), step, rows, self.key, sources, schema, parts)
+        return Token(token.placed, done)
+
+    def _near(self, standing: Standing, rows: StagedRows) -> list[Active]:
+        """The files that may hold a key of these rows, by all that the log says of them."""
+        if not self.key or is_placeholder(standing.table) or not rows.staged.rows:
+            return []
+        bounds = key_bounds(self._placing.staged(rows).values(), rows.schema, self.key)
+        return overlapping(active_files(self.name, standing.table), bounds)
+
+    def _rewriter(self, size_bytes: int) -> Rewriter:
+        if self.session is None or size_bytes <= SMALL:
+            return InProcess(self.name, self.root)
+        from holdfast.sinks.rewrite_spark import BySpark
+
+        return BySpark(self.name, self.root, self.session)
+
+    def _named(self) -> Named:
+        standing = self._held()
+        seen = list(islice(self._log.changes(standing.table), CHANGES))
+        notes = [change.note for change in seen if change.note]
+        folders = {folder for note in notes for folder in note.folders}
+        folders |= {folder_of(file.key) for file in active_files(self.name, standing.table)}
+        # Of the oldest generation that is seen, and of those before it, there may be commits that are not seen.
+        first = 0 if seen[-1].version == 0 else notes[-1].marker.holder.generation + 1
+        return Named(range(first, self._mine().generation), folders)
+
+    # ---- the table ----
+
+    def _held(self) -> Standing:
+        standing = self._log.load()
+        require_holder(self.name, standing.marker if standing else None, self._mine())
+        assert standing is not None
+        return standing
+
+    def _mine(self) -> Holder:
+        if self._holder is None:
+            raise SinkUnfit(self.name, "it was not fenced first")
+        return self._holder
+
+    def _checked(self, schema: pa.Schema) -> Standing | None:
+        given = delta_schema(self.name, schema)
+        refuse_key(self.name, schema, self.key)
+        missing = [name for name in self.partition_by if name not in schema.names]
+        if missing:
+            raise SinkUnfit(self.name, f"it is partitioned by {', '.join(missing)}, which the rows do not have")
+        nested = [name for name in self.partition_by if pa.types.is_nested(schema.field(name).type)]
+        if nested:
+            raise SinkUnfit(self.name, f"it can't be partitioned by {', '.join(nested)}, which is no plain value")
+        with self._log.reaching(self.name, "check"):
+            standing = self._log.load()
+            if standing:
+                self._refuse_table(standing.table, given)
+        return standing
+
+    def _allow_times(self, standing: Standing, schema: pa.Schema) -> Standing:
+        while is_placeholder(standing.table) and any(has_times_without_zone(field.type) for field in schema):
+            if "timestampNtz" in (standing.table.protocol().writer_features or ()):
+                break
+            assert standing.marker is not None
+            self._log.allow_times_without_zone(standing, standing.marker)
+            standing = self._held()
+        return standing
+
+    def _refuse_table(self, table: DeltaTable, given: Schema) -> None:
+        has = [part.column for part in _parts(table)]
+        if (self.partition_by or is_placeholder(table)) and has != list(self.partition_by):
+            raise SinkUnfit(self.name, f"the table is partitioned by {', '.join(has) or 'nothing'}")
+        refuse_features(self.name, table, changes_rows=self.mode != "append")
+        if not is_placeholder(table):
+            refuse_columns(self.name, table, given)
+
+
+def _parts(table: DeltaTable) -> list[Part]:
+    return [Part(column) for column in table.metadata().partition_columns]
+
+
+def _source(file: Active) -> Source:
+    return Source(file.key, file.size_bytes, file.partition)

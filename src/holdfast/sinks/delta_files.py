@@ -1,0 +1,255 @@
+"""Parquet files as a Delta table names them: the values of its partitions, what is known of each column, its types."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from holdfast.errors import SinkUnfit
+from holdfast.ids import now_ms
+from holdfast.sinks.footers import Path, Range, ranges
+from holdfast.sinks.table_files import DataFile
+
+__all__ = [
+    "Active",
+    "active_files",
+    "added",
+    "delta_schema",
+    "has_times_without_zone",
+    "refuse_columns",
+    "refuse_features",
+    "refuse_nulls",
+    "removed",
+]
+
+REFUSED_FEATURES = {
+    "columnMapping": "its columns are mapped to other names",
+    "deletionVectors": "its rows are deleted by deletion vectors",
+    "rowTracking": "its rows are tracked",
+    "identityColumns": "it has identity columns",
+    "icebergCompatV1": "it is kept compatible with Iceberg",
+    "icebergCompatV2": "it is kept compatible with Iceberg",
+}
+COLUMN_RULES = {
+    "delta.generationExpression": "is generated",
+    "delta.invariants": "has an invariant",
+    "delta.identity.start": "is an identity column",
+}
+ABOUT = ("nullable", "metadata", "containsNull", "valueContainsNull")
+LONGEST_TEXT = 256
+"""Longer texts are not written into the log to prune by."""
+MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+class Active(NamedTuple):
+    """A file of the table as it is now, with what the log says of it."""
+
+    key: str
+    size_bytes: int
+    rows: int
+    partition: Mapping[str, Any]
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+
+
+def added(sink: str, file: DataFile, footer: pq.FileMetaData, partition_by: Sequence[str], now: int = 0) -> AddAction:
+    """A file to be added; its rows have one value in each column of the partition."""
+    found = ranges(footer)
+    values = {column: _partition_text(sink, column, found[(column,)]) for column in partition_by}
+    return AddAction(
+        path=file.key,
+        size=file.size_bytes,
+        partition_values=values,
+        modification_time=now or now_ms(),
+        data_change=True,
+        stats=_statistics(footer.num_rows, {path: at for path, at in found.items() if path[0] not in values}),
+    )
+
+
+def removed(sink: str, file: Active) -> RemoveAction:
+    return RemoveAction(file.key, True, now_ms(), file.size_bytes, _texts(sink, file.partition))
+
+
+def active_files(sink: str, table: DeltaTable) -> list[Active]:
+    """The files of a table. Raises SinkUnfit for one that could be removed only under another name."""
+    found = []
+    for row in pa.table(table.get_add_actions(flatten=False)).to_pylist():
+        path = str(row["path"])
+        key = unquote(path)
+        if "://" in path or path.startswith("/") or quote(key, safe="/!$&'()+,:;=@~-._") != path:
+            raise SinkUnfit(sink, f"its file {path} lies elsewhere, or is named in a way that can't be written again")
+        low, high = row.get("min") or {}, row.get("max") or {}
+        found.append(Active(key, row["size_bytes"], row["num_records"] or 0, row.get("partition") or {}, low, high))
+    return found
+
+
+def delta_schema(sink: str, schema: pa.Schema) -> Schema:
+    """The schema of rows as Delta writes it. Raises SinkUnfit for a type that Delta does not have."""
+    for field in schema:
+        if why := _unfit(field.type):
+            raise SinkUnfit(sink, f"the column {field.name} is a {field.type}: {why}")
+    try:
+        return Schema.from_arrow(schema)
+    except (DeltaError, ValueError) as error:
+        raise SinkUnfit(sink, f"Delta has no place for its columns: {error}") from error
+
+
+def has_times_without_zone(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    if pa.types.is_map(kind):
+        return has_times_without_zone(kind.key_type) or has_times_without_zone(kind.item_type)
+    if pa.types.is_struct(kind):
+        return any(has_times_without_zone(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return has_times_without_zone(kind.value_type)
+    return False
+
+
+def refuse_features(sink: str, table: DeltaTable, changes_rows: bool) -> None:
+    """Raise SinkUnfit for a table with rules that a commit of plain files would not keep."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    settings = metadata.configuration
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
+    if settings.get("delta.enableDeletionVectors") == "true":
+        features.add("deletionVectors")
+    why = [REFUSED_FEATURES[name] for name in sorted(features & REFUSED_FEATURES.keys())]
+    why += [f"it has the constraint {name}" for name in settings if name.startswith("delta.constraints.")]
+    if changes_rows and settings.get("delta.appendOnly") == "true":
+        why.append("rows may only be appended to it")
+    for field in json.loads(table.schema().to_json())["fields"]:
+        why += [f"{field['name']} {rule}" for name, rule in COLUMN_RULES.items() if name in field["metadata"]]
+    if why:
+        raise SinkUnfit(sink, f"the table can't be written to by naming files: {'; '.join(why)}")
+
+
+def refuse_columns(sink: str, table: DeltaTable, given: Schema) -> None:
+    """Raise SinkUnfit for rows with other columns or types than the table; those that may be empty can be missing."""
+    columns = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
+    wanted = {field["name"]: field for field in json.loads(given.to_json())["fields"]}
+    why = [f"it has no column {name}" for name in wanted if name not in columns]
+    why += [
+        f"{name} is {_shape(columns[name]['type'])}, not {_shape(field['type'])}"
+        for name, field in wanted.items()
+        if name in columns and _shape(columns[name]["type"]) != _shape(field["type"])
+    ]
+    why += [f"{name} must have a value" for name, c in columns.items() if name not in wanted and not c["nullable"]]
+    if why:
+        raise SinkUnfit(sink, f"the table has other columns: {'; '.join(why)}")
+
+
+def refuse_nulls(sink: str, table: DeltaTable, footers: Iterable[pq.FileMetaData]) -> None:
+    """Raise SinkUnfit where a column must have a value and a row has none."""
+    strict = {field.name for field in table.schema().fields if not field.nullable}
+    for footer in footers if strict else []:
+        for path, found in ranges(footer).items():
+            if path[0] in strict and found.nulls != 0:
+                raise SinkUnfit(sink, f"{path[0]} must have a value, and a row has none, or it is not known")
+
+
+def _shape(kind: Any) -> Any:
+    """A type of Delta's without what says nothing of its values."""
+    if isinstance(kind, dict):
+        return {name: _shape(value) for name, value in kind.items() if name not in ABOUT}
+    return [_shape(value) for value in kind] if isinstance(kind, list) else kind
+
+
+def _unfit(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "" if kind.unit == "us" else "Delta has microseconds"
+    if pa.types.is_map(kind):
+        return _unfit(kind.key_type) or _unfit(kind.item_type)
+    if pa.types.is_struct(kind):
+        return next((why for field in kind if (why := _unfit(field.type))), "")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _unfit(kind.value_type)
+    known = (
+        pa.types.is_boolean,
+        pa.types.is_signed_integer,
+        pa.types.is_float32,
+        pa.types.is_float64,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_date32,
+        pa.types.is_decimal128,
+    )
+    return "" if any(is_known(kind) for is_known in known) else "Delta has no such type"
+
+
+def _partition_text(sink: str, column: str, found: Range) -> str | None:
+    if not found.is_one_value:
+        raise SinkUnfit(sink, f"a file has several values of {column}, and the table is partitioned by it")
+    return None if found.is_empty else _text(sink, column, found.low)
+
+
+def _texts(sink: str, values: Mapping[str, Any]) -> dict[str, str | None]:
+    return {column: None if value is None else _text(sink, column, value) for column, value in values.items()}
+
+
+def _text(sink: str, column: str, value: Any) -> str:
+    """A value as the log has it, which knows only text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    if isinstance(value, int | datetime.date | decimal.Decimal):
+        return str(value)
+    if isinstance(value, str) and value:
+        return value
+    why = "Delta reads an empty text as none" if value == "" else f"a {type(value).__name__} can't be told by its text"
+    raise SinkUnfit(sink, f"the table is partitioned by {column}: {why}")
+
+
+def _statistics(rows: int, found: Mapping[Path, Range]) -> str:
+    """What readers prune by. A value that they could read as another one is left out."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for path, at in found.items():
+        if at.nulls is not None:
+            _set(nulls, path, at.nulls)
+        if at.low is None or at.high is None:
+            continue
+        bounds = _bounds(at.low, at.high)
+        if bounds is not None:
+            _set(low, path, bounds[0])
+            _set(high, path, bounds[1])
+    return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
+    if isinstance(low, bool):
+        return None
+    if isinstance(low, datetime.datetime):
+        # The log has milliseconds, and not every reader takes that into account.
+        return _milliseconds(low), _milliseconds(high + MILLISECOND if high.microsecond % 1000 else high)
+    if isinstance(low, datetime.date):
+        return low.isoformat(), high.isoformat()
+    if isinstance(low, str):
+        return (low, high) if max(len(low), len(high)) <= LONGEST_TEXT else None
+    return (low, high) if isinstance(low, int) else None
+
+
+def _milliseconds(value: datetime.datetime) -> str:
+    text = value.replace(tzinfo=None).isoformat("T", "milliseconds")
+    return f"{text}Z" if value.tzinfo else text.replace("T", " ")
+
+
+def _set(values: dict[str, Any], path: Path, value: Any) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value

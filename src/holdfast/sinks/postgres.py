@@ -1,0 +1,297 @@
+"""A table in PostgreSQL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from holdfast.decide.chain import Holder, Link, Marker, Step
+from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
+from holdfast.sinks.contract import WriteMode
+from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
+from holdfast.sinks.postgres_types import fits, type_of
+from holdfast.sinks.sql import MARKERS, Database, SqlSink, Standing, quoted
+
+__all__ = ["Postgres"]
+
+PATIENCE_SECONDS = 30.0
+"""How long a lock of somebody else on the table is waited for."""
+FENCE_PATIENCE_SECONDS = 5.0
+"""How long a fence waits for a driver that it overtakes, before it ends its sessions."""
+NAME_BYTES = 63
+"""Longer names the server cuts, without an error."""
+
+# What only the table itself can tell of a row, before it is in: whatever follows from its other rows or from other
+# tables, from a program, or from the size of a value in an index. NOT NULL and CHECK the loaded table has as well.
+_OWN_RULES = """
+SELECT 1 FROM pg_class c WHERE c.oid = to_regclass(?1) AND (
+  c.relkind <> 'r' OR c.relhastriggers OR c.relhasrules OR c.relrowsecurity
+  OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+             AND a.attname = ANY (?2) AND (a.attgenerated <> '' OR a.attidentity = 'a'))
+  OR EXISTS (SELECT 1 FROM pg_constraint r JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (r.conkey)
+             WHERE r.conrelid = c.oid AND r.contype = 'c' AND NOT a.attname = ANY (?2))
+  OR EXISTS (SELECT 1 FROM pg_index i LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+             WHERE i.indrelid = c.oid AND i.indexrelid::text <> ?3
+             AND (i.indisunique OR i.indisexclusion OR 0 = ANY (i.indkey) OR a.attlen < 0)))
+"""
+_KEY_INDEX = """
+SELECT i.indexrelid::text FROM pg_index i WHERE i.indrelid = to_regclass(?1)
+  AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+       WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) = ?2
+"""
+_COLUMNS = """
+SELECT a.attname::text, CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                                       ELSE format_type(a.atttypid, a.atttypmod) END
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_NEEDED = """
+SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND a.attnotnull
+AND NOT a.attisdropped AND NOT a.atthasdef AND a.attidentity = ''
+"""
+
+
+class Postgres(SqlSink):
+    """Rows in a table of a PostgreSQL database, version 12 or newer; the table is made if it is not there.
+
+    `url` is an address as libpq takes it; what it does not say (a password, certificates) comes from where libpq looks
+    for it. `table` may name its schema ("sales.orders"), or `schema` does; else it is the first of the search path.
+    Nested values are JSONB. An epoch is loaded through the driver into an unlogged table beside it, a part at a time.
+    """
+
+    def __init__(
+        self, url: str, table: str, *, mode: WriteMode = "append", key: Sequence[str] = (), schema: str | None = None
+    ) -> None:
+        if schema is None and "." in table:
+            schema, _, table = table.partition(".")
+        super().__init__(table, mode, key)
+        for name in (table, schema or "public"):
+            if not 0 < len(name.encode()) <= NAME_BYTES:
+                raise BadValue("table of a Postgres sink", f"{name!r} is not a name of 1 to {NAME_BYTES} bytes")
+        self.schema = schema
+        self._shown = shown(url)
+        self._sessions = Sessions(url, self.name)
+        self._sessions.begin("holdfast", PATIENCE_SECONDS)
+
+    @property
+    def target(self) -> str:
+        return f"{self._shown}#{self.schema + '.' if self.schema else ''}{self.table}"
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    # ---- the contract, as far as it is PostgreSQL's own ----
+
+    def fence(self, holder: Holder, begin: Link) -> Marker:
+        """As the contract has it. A driver that was paused in the middle of a transaction would hold the marker for as
+        long as it sleeps: it is given a moment, then the server ends its sessions."""
+        mine = _session_name(holder, holder.generation)
+        self._sessions.begin(mine, FENCE_PATIENCE_SECONDS)
+        try:
+            return self._fence(holder, begin)
+        except Locked:
+            self._end_sessions_before(holder)
+            return self._fence(holder, begin)
+        finally:
+            self._sessions.begin(mine, PATIENCE_SECONDS)
+
+    def check(self, schema: pa.Schema) -> None:
+        super().check(schema)
+        with self._reading() as db:
+            if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?1", (self._namespace,)):
+                raise SinkUnfit(self.name, f"there is no schema {self._namespace}")
+            table = (self._named(self.table),)
+            kinds = db.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(?1)", table)
+            if not kinds:
+                return
+            if kinds[0][0] not in "rp":
+                raise SinkUnfit(self.name, f"{self.table} is no table")
+            missing = [name for (name,) in db.execute(_NEEDED, table) if name not in schema.names]
+            if missing:
+                raise SinkUnfit(self.name, f"{', '.join(missing)} in {self.table} need a value, and the rows have none")
+            if self.mode == "upsert" and not self._key_index(db):
+                why = f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {', '.join(self.key)}"
+                raise SinkUnfit(self.name, why)
+
+    # ---- what a database has to say ----
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Database]:
+        with self._sessions.open() as session:
+            session.execute("BEGIN")
+            try:
+                yield _Transaction(session)
+            except BaseException:
+                with suppress(HoldfastError):
+                    session.execute("ROLLBACK")
+                raise
+            try:
+                session.execute("COMMIT")
+            except SinkUnavailable as error:
+                why = f"{error.why}; whether it went through is not known, and trying again tells"
+                raise SinkUnavailable(self.name, "COMMIT", why) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        with self._sessions.open() as session:
+            yield session
+
+    def _columns(self, db: Database, table: str) -> dict[str, str]:
+        return dict(db.execute(_COLUMNS, (self._named(table),)))
+
+    def _type(self, field: pa.Field) -> str:
+        kind = type_of(field.type)
+        if kind is None:
+            raise SinkUnfit(self.name, f"the column {field.name} is a {field.type}, which PostgreSQL has no type for")
+        return kind
+
+    def _fits(self, wanted: str, found: str) -> bool:
+        return fits(wanted, found)
+
+    def _load(self, stage: str, rows: pa.RecordBatchReader, columns: dict[str, str]) -> None:
+        self._drop_stage(stage)
+        with self._sessions.open() as session:
+            there, named = self._columns(session, self.table), self._named(stage)
+            if there:
+                like = f"LIKE {self._named(self.table)} INCLUDING CONSTRAINTS"
+                session.execute(f"CREATE UNLOGGED TABLE {named} ({like})")
+                others = [f"DROP COLUMN {quoted(name)} CASCADE" for name in there if name not in columns]
+                if others:
+                    session.execute(f"ALTER TABLE {named} {', '.join(others)}")
+            else:
+                defined = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+                session.execute(f"CREATE UNLOGGED TABLE {named} ({defined})")
+            session.fill(self._namespace, stage, rows, {**columns, **there})
+
+    def _has_stage(self, db: Database, stage: str) -> bool:
+        return bool(self._columns(db, stage))
+
+    def _drop_stage(self, stage: str) -> None:
+        with self._sessions.open() as session:
+            session.execute(f"DROP TABLE IF EXISTS {self._named(stage)}")
+
+    def _named(self, table: str) -> str:
+        return f"{quoted(self._namespace)}.{quoted(table)}"
+
+    def _staged(self, stage: str) -> str:
+        return self._named(stage)
+
+    # ---- rows ----
+
+    def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
+        super()._apply(db, stage, epoch, columns)
+        # What was deferred is told now, also in a rehearsal, which has no end where it would be.
+        db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    def _replace(self, db: Database, source: str, columns: list[str]) -> None:
+        """In place, and not by taking them out first: other tables may refer to them, or have columns of their own."""
+        names = quoted(*columns)
+        changed = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in columns if name not in self.key)
+        act = f"UPDATE SET {changed}" if changed else "NOTHING"
+        into = f"INSERT INTO {self._named(self.table)} ({names}) SELECT {names} FROM {source}"
+        db.execute(f"{into} ON CONFLICT ({quoted(*self.key)}) DO {act}")
+
+    def _refuse_bad_keys(self, db: Database, stage: str) -> None:
+        """By the same index that the table has: it also tells of keys that are too long for one."""
+        if self.mode == "upsert":
+            db.execute(f"ALTER TABLE {self._named(stage)} ADD PRIMARY KEY ({quoted(*self.key)})")
+
+    def _has_own_rules(self, db: Database, columns: list[str]) -> bool:
+        key = self._key_index(db) if self.mode == "upsert" else ""
+        return bool(db.execute(_OWN_RULES, (self._named(self.table), columns, key)))
+
+    # ---- tables ----
+
+    @property
+    def _namespace(self) -> str:
+        return self.schema or self._sessions.schema
+
+    def _key_index(self, db: Database) -> str:
+        """The unique index on exactly the key; empty if there is none."""
+        found = db.execute(_KEY_INDEX, (self._named(self.table), sorted(self.key)))
+        return str(found[0][0]) if found else ""
+
+    @property
+    def _before(self) -> str:
+        return _short(self.table, "_holdfast_before")
+
+    def _stage(self, step: Step) -> str:
+        holder = self._mine()
+        return f"{self._stage_prefix}{holder.generation}_{step.epoch}_{holder.token[:8]}"
+
+    @property
+    def _stage_prefix(self) -> str:
+        return _short(self.table, "_holdfast_", room=32)
+
+    def _sweep(self, holder: Holder) -> None:
+        """Take away what drivers before this one have loaded: what of it was decided is loaded again from its files."""
+        with self._reading() as db:
+            unlogged = "relpersistence = 'u' AND relkind = 'r' AND relnamespace = to_regnamespace(?1)"
+            named = f"SELECT relname::text FROM pg_class WHERE {unlogged} AND starts_with(relname::text, ?2)"
+            found = db.execute(named, (quoted(self._namespace), self._stage_prefix))
+        for (name,) in found:
+            of = re.fullmatch(r"(\d+)_\d+_[^_]{0,8}", name.removeprefix(self._stage_prefix))
+            if of and int(of[1]) < holder.generation:
+                self._drop_stage(name)
+
+    # ---- the marker ----
+
+    def _fence(self, holder: Holder, begin: Link) -> Marker:
+        with self._reading() as db:
+            there = bool(self._columns(db, MARKERS))
+        if not there:
+            # Two that make it at once would see the second fail.
+            with self._transaction() as db:
+                _take_turns(db, self._named(MARKERS))
+                super()._make_markers(db)
+        marker = super().fence(holder, begin)
+        self._sweep(holder)
+        return marker
+
+    def _make_markers(self, db: Database) -> None:
+        """There is no row yet that two who fence a new sink could lock: they take turns by its name."""
+        _take_turns(db, self._named(self.table))
+
+    def _marker(self, db: Database) -> Standing | None:
+        if isinstance(db, _Transaction) and self._columns(db, MARKERS):
+            db.execute(f"SELECT 1 FROM {self._named(MARKERS)} WHERE target = ?1 FOR UPDATE", (self.table,))
+        return super()._marker(db)
+
+    def _end_sessions_before(self, holder: Holder) -> None:
+        """End what lower generations of the same pipeline have open. Whatever they had under way is undone."""
+        with self._reading() as db:
+            ours = "datname = current_database() AND application_name LIKE 'holdfast %'"
+            for pid, name in db.execute(f"SELECT pid, application_name FROM pg_stat_activity WHERE {ours}"):
+                generation = name.rpartition(" ")[2]
+                stale = generation.isdecimal() and int(generation) < holder.generation
+                if stale and name == _session_name(holder, int(generation)):
+                    db.execute("SELECT pg_terminate_backend(?1::integer)", (pid,))
+
+
+class _Transaction:
+    """A session in which a transaction is open."""
+
+    def __init__(self, session: Session) -> None:
+        self.execute = session.execute
+
+
+def _take_turns(db: Database, what: str) -> None:
+    db.execute("SELECT pg_advisory_xact_lock(hashtextextended(?1, 0))", (f"holdfast {what}",))
+
+
+def _session_name(holder: Holder, generation: int) -> str:
+    return f"holdfast {holder.pipeline_id[:36]} {generation}"
+
+
+def _short(name: str, suffix: str, room: int = 0) -> str:
+    """A name with its suffix that the server does not cut, with room for more; a long one ends in its digest."""
+    size = NAME_BYTES - len(suffix) - room
+    if len(name.encode()) > size:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        name = f"{name.encode()[: size - 9].decode(errors='ignore')}_{digest}"
+    return name + suffix

@@ -1,0 +1,114 @@
+"""What PostgreSQL calls the types of Arrow, which of its types can take them, and how their values go over the wire."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.sinks.json_text import json_text
+
+__all__ = ["fits", "on_the_wire", "type_of"]
+
+_PLAIN: list[tuple[str, pa.DataType]] = [
+    ("boolean", pa.bool_()),
+    ("smallint", pa.int16()),
+    ("integer", pa.int32()),
+    ("bigint", pa.int64()),
+    ("real", pa.float32()),
+    ("double precision", pa.float64()),
+    ("text", pa.string()),
+    ("character varying", pa.string()),
+    ("character", pa.string()),
+    ("citext", pa.string()),
+    ("json", pa.string()),
+    ("bytea", pa.binary()),
+    ("date", pa.date32()),
+    ("time without time zone", pa.time64("us")),
+    ("timestamp without time zone", pa.timestamp("us")),
+    ("timestamp with time zone", pa.timestamp("us", "UTC")),
+    ("interval", pa.duration("us")),
+]
+_WIRE = dict(_PLAIN)
+_NAMES = {kind: name for name, kind in reversed(_PLAIN)}
+
+_WHOLE = ("smallint", "integer", "bigint", "numeric")
+_TAKEN_BY = {
+    **dict.fromkeys(_WHOLE[:3], _WHOLE),
+    "real": ("real", "double precision"),
+    "text": ("text", "character varying", "character", "citext", "uuid", "json", "jsonb"),
+    "jsonb": ("jsonb", "json"),
+}
+
+
+def type_of(kind: pa.DataType) -> str | None:
+    """What a column of this kind is called, as PostgreSQL itself writes it; None if there is no such type."""
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        return "jsonb"
+    if pa.types.is_decimal(kind):
+        # A negative scale, which Arrow has, would do, but only from version 15 on.
+        return f"numeric({max(kind.precision, kind.precision - kind.scale, kind.scale)},{max(kind.scale, 0)})"
+    if pa.types.is_uint64(kind):
+        return "numeric(20,0)"
+    if pa.types.is_integer(kind):
+        bits = kind.bit_width + (1 if pa.types.is_unsigned_integer(kind) else 0)
+        return "smallint" if bits <= 16 else "integer" if bits <= 32 else "bigint"
+    if pa.types.is_float16(kind):
+        return "real"
+    if pa.types.is_timestamp(kind):
+        return f"timestamp {'with' if kind.tz else 'without'} time zone"
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return "bytea"
+    families = {pa.types.is_date: "date", pa.types.is_time: "time without time zone", pa.types.is_duration: "interval"}
+    return next((name for test, name in families.items() if test(kind)), _NAMES.get(kind))
+
+
+def fits(wanted: str, found: str) -> bool:
+    """Whether a column takes such values whole. What it refuses by itself, as a number that is too large, is fine;
+    what it would round or cut without a word is not."""
+    family, limits = _read(wanted)
+    name, sizes = _read(found)
+    if name not in _TAKEN_BY.get(family, (family,)):
+        return False
+    if name == "numeric" and family == "numeric" and sizes:
+        return sizes[1] >= limits[1]
+    if name.startswith(("time", "interval")):
+        return not sizes or sizes[0] == 6
+    return True
+
+
+def on_the_wire(column: pa.Array, kind: str) -> pa.Array:
+    """Values as the binary COPY of a column of this type takes them. Raises ArrowInvalid for what it can't hold."""
+    name, _ = _read(kind)
+    if name == "uuid":
+        return pa.array(map(_uuid, column.to_pylist()), pa.binary())
+    if name == "numeric":
+        return column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(20, 0))
+    if name in ("json", "jsonb"):
+        text = json_text(column) if pa.types.is_nested(column.type) else column.cast(pa.string())
+        # One byte says the version of the format; what follows is the text of it.
+        return text if name == "json" else pc.binary_join_element_wise("\x01", text, "").cast(pa.binary())
+    return column.cast(_WIRE[name])
+
+
+def _read(kind: str) -> tuple[str, list[int]]:
+    """The name of a type without its sizes, and these."""
+    found = re.search(r"\(([\d,]+)\)", kind)
+    if found is None:
+        return kind, []
+    return kind.replace(found.group(), ""), [int(size) for size in found.group(1).split(",")]
+
+
+def _uuid(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        value = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        value = b""
+    if len(value) != 16:
+        raise pa.ArrowInvalid(f"{text!r} is no UUID")
+    return value

@@ -1,0 +1,427 @@
+"""What sinks in a database have in common: rows are loaded beside the table, then moved in with the marker.
+
+A load takes as long as it takes and holds no lock that another driver would wait for; the one transaction after the
+decision only moves rows that are in the database already. For going back, appended rows carry their epoch, and of
+rows that are replaced the old ones are kept in a table of their own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from holdfast.decide.chain import Holder, Link, Marker, Step, admit, go_back, raise_fence, require_holder
+from holdfast.errors import DamagedRecord, SinkUnavailable, SinkUnfit
+from holdfast.sinks.contract import Sink, Target, WriteMode
+from holdfast.sinks.staged import StagedRows
+
+__all__ = ["EPOCH", "MARKERS", "Database", "SqlSink", "Standing", "quoted", "remembering"]
+
+MARKERS = "holdfast_sinks"
+EPOCH = "_holdfast_epoch"
+"""The epoch that a row came with, in a table that is appended to."""
+EXISTED = "_holdfast_existed"
+"""Whether there was a row before; if not, going back deletes it."""
+LOADS = 3
+"""How often the rows are loaded again in one commit."""
+
+_MARKER = ("pipeline_id", "generation", "token", "epoch", "offsets", "decided", "kept_from", "made_here")
+
+
+class Standing(NamedTuple):
+    """The marker, the epoch from which on replaced rows are kept, and whether the table was made by a sink."""
+
+    marker: Marker
+    kept_from: int
+    made_here: bool = False
+
+
+class _Rehearsed(Exception):
+    """Ends a transaction that was only to show whether it would go through."""
+
+
+class Database(Protocol):
+    """A connection that runs statements; parameters stand as ?1, ?2 or as the database writes them."""
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]: ...
+
+
+def quoted(*names: str) -> str:
+    """Names as identifiers, joined by commas."""
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def remembering(rows: Iterable[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    """The same rows; what goes wrong with them is remembered, since a driver that reads them tells only its text."""
+    try:
+        yield from rows
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+class SqlSink(Sink):
+    """A table in a database. A subclass says how to connect, to load Arrow rows, and what its types are called."""
+
+    modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})
+
+    def __init__(self, table: str, mode: WriteMode, key: Sequence[str]) -> None:
+        super().__init__(mode, key)
+        self.table = table
+        self._holder: Holder | None = None
+
+    # ---- what a database has to say ----
+
+    @abstractmethod
+    @contextmanager
+    def _transaction(self) -> Iterator[Database]:
+        """One transaction that no other of this table's can run beside; it ends with the block, well or not at all."""
+
+    @abstractmethod
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        """A connection for looking only."""
+
+    @abstractmethod
+    def _columns(self, db: Database, table: str) -> dict[str, str]:
+        """The columns of a table and their types, in order; none if there is no such table."""
+
+    @abstractmethod
+    def _type(self, field: pa.Field) -> str:
+        """What a column of this kind is called here. Raises SinkUnfit for one that has no place."""
+
+    @abstractmethod
+    def _load(self, stage: str, rows: pa.RecordBatchReader, columns: dict[str, str]) -> None:
+        """Make a table named `stage`, outside of any transaction, and fill it; one that is there is made anew."""
+
+    @abstractmethod
+    def _has_stage(self, db: Database, stage: str) -> bool:
+        """Whether there is a load of this name."""
+
+    @abstractmethod
+    def _drop_stage(self, stage: str) -> None:
+        """Take a load away; nothing there is fine."""
+
+    def _named(self, table: str) -> str:
+        """How a table of the database is named in a statement."""
+        return quoted(table)
+
+    def _staged(self, stage: str) -> str:
+        """How a load is named in a statement."""
+        return quoted(stage)
+
+    # ---- the contract ----
+
+    def look(self) -> Marker | None:
+        with self._reading() as db:
+            found = self._marker(db)
+        return found.marker if found else None
+
+    def fence(self, holder: Holder, begin: Link) -> Marker:
+        with self._transaction() as db:
+            self._make_markers(db)
+            found = self._marker(db)
+            marker = raise_fence(self.name, found.marker if found else None, holder, begin)
+            standing = Standing(marker, begin.epoch) if found is None else found._replace(marker=marker)
+            self._write_marker(db, standing, first=found is None)
+        self._holder = holder
+        return marker
+
+    def check(self, schema: pa.Schema) -> None:
+        wanted = self._wanted(schema)
+        missing = [column for column in self.key if column not in wanted]
+        if missing:
+            raise SinkUnfit(self.name, f"its key names {_list(missing)}, and the rows have {_list(wanted)}")
+        with self._reading() as db:
+            found, kept = self._columns(db, self.table), self._columns(db, self._before)
+        if found:
+            self._refuse_other(wanted, found)
+        altered = [name for name, kind in kept.items() if found.get(name, kind) != kind]
+        if altered:
+            raise SinkUnfit(self.name, f"alter {_list(altered)} in {self._before} as well, which keeps its old rows")
+
+    def prepare(self, step: Step, rows: StagedRows) -> Any:
+        self.check(rows.schema)
+        stage, columns = self._stage(step), self._wanted(rows.schema)
+        with self._reading() as db:
+            # One that was overtaken would leave what it loads behind.
+            self._held(db)
+        try:
+            self._load(stage, rows.reader(), columns)
+            with self._reading() as db:
+                self._refuse_bad_keys(db, stage)
+                unsure = self._has_own_rules(db, list(columns))
+            if unsure:
+                self._rehearse(stage, step.epoch, list(columns))
+        except BaseException:
+            # What can't be taken away now, since the database is gone, is of no use to anyone and seen by nobody.
+            with suppress(SinkUnavailable):
+                self._drop_stage(stage)
+            raise
+        return {"stage": stage}
+
+    def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
+        stage = str(token["stage"])
+        for _ in range(LOADS):
+            if self._move_in(step, stage, rows):
+                break
+            # Under a name of our own: whoever prepared it may be loading too, and not know yet that it is overtaken.
+            stage = self._stage(step)
+            self._load(stage, rows.reader(), self._wanted(rows.schema))
+        else:
+            raise SinkUnavailable(self.name, "commit", "what is loaded is lost again and again")
+        for name in {stage, str(token["stage"])}:
+            self._drop_stage(name)
+        return {"epoch": step.epoch}
+
+    def _move_in(self, step: Step, stage: str, rows: StagedRows) -> bool:
+        """Commit what was loaded; False if the load is gone, or a crash of the database has emptied it."""
+        with self._transaction() as db:
+            standing = self._held(db)
+            after = admit(self.name, standing.marker, self._mine(), step)
+            if after is None:
+                return True
+            # In this very transaction: what is counted now can't be lost before the rows are in.
+            if not self._has_stage(db, stage) or self._count(db, self._staged(stage)) != rows.staged.rows:
+                return False
+            made = self._make_table(db, rows.schema)
+            self._apply(db, stage, step.epoch, list(self._wanted(rows.schema)))
+            self._write_marker(db, standing._replace(marker=after, made_here=standing.made_here or made))
+            return True
+
+    def abort(self, token: Any) -> None:
+        self._drop_stage(str(token["stage"]))
+
+    def why_not_back(self, target: Target) -> str | None:
+        with self._reading() as db:
+            found = self._marker(db)
+            columns = self._columns(db, self.table)
+        if found is None:
+            return "nothing was ever committed to it"
+        marker, kept_from, _ = found
+        if target.at.epoch > marker.at.epoch:
+            return f"it holds epochs up to {marker.at.epoch} only"
+        if target.at.epoch == marker.at.epoch or not columns:
+            return None
+        if self.mode != "append":
+            return None if target.at.epoch >= kept_from else f"rows from before epoch {kept_from} are kept no more"
+        return None if EPOCH in columns else f"its table has no column {EPOCH} that says which rows to take back"
+
+    def roll_back(self, target: Target) -> None:
+        with self._transaction() as db:
+            standing = self._held(db)
+            after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
+            if after is None:
+                return
+            if self._columns(db, self.table):
+                self._undo(db, target.at.epoch)
+            self._write_marker(db, standing._replace(marker=after))
+
+    def release(self, before: Link) -> None:
+        if self.mode == "append":
+            return
+        with self._transaction() as db:
+            standing = self._held(db)
+            if before.epoch > standing.kept_from and self._columns(db, self._before):
+                db.execute(f"DELETE FROM {self._named(self._before)} WHERE {quoted(EPOCH)} <= {before.epoch:d}")
+                self._write_marker(db, standing._replace(kept_from=before.epoch))
+
+    # ---- rows ----
+
+    def _rehearse(self, stage: str, epoch: int, columns: list[str]) -> None:
+        """Try the rows in a table with rules of its own, and take them back: after the decision it is too late."""
+        with suppress(_Rehearsed), self._transaction() as db:
+            # As for a commit: whoever is paused in here must be in the way of the one that takes over, and be ended.
+            self._held(db)
+            self._apply(db, stage, epoch, columns)
+            raise _Rehearsed
+
+    def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
+        if self.mode == "append":
+            has_epoch = EPOCH in self._columns(db, self.table)
+            self._insert(db, self._staged(stage), columns, epoch if has_epoch else None)
+            return
+        self._keep(db, stage, epoch, columns)
+        if self.mode == "upsert":
+            self._replace(db, self._staged(stage), columns)
+            return
+        db.execute(f"DELETE FROM {self._named(self.table)}")
+        self._insert(db, self._staged(stage), columns)
+
+    def _keep(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
+        """Keep the rows that are about to go. A row that says "there was none" stands where none was."""
+        before, names = self._named(self._before), quoted(*columns)
+        types, there = self._columns(db, self.table), self._columns(db, self._before)
+        if not there:
+            defined = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
+            db.execute(f"CREATE TABLE {before} ({quoted(EPOCH)} BIGINT, {quoted(EXISTED)} BIGINT, {defined})")
+        for name in columns if there else []:
+            if name not in there:
+                db.execute(f"ALTER TABLE {before} ADD COLUMN {quoted(name)} {types[name]}")
+        into = f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}, {names})"
+        table, staged = self._named(self.table), self._staged(stage)
+        if self.mode == "overwrite":
+            db.execute(f"{into} SELECT {epoch:d}, 1, {names} FROM {table}")
+            db.execute(f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}) VALUES ({epoch:d}, 0)")
+            return
+        keys = quoted(*self.key)
+        db.execute(f"{into} SELECT {epoch:d}, 1, {names} FROM {table} WHERE {self._keys_in(staged)}")
+        new = f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}, {keys}) SELECT {epoch:d}, 0, {keys} FROM {staged} s"
+        same = " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in self.key)
+        db.execute(f"{new} WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE {same})")
+
+    def _undo(self, db: Database, epoch: int) -> None:
+        table, later = self._named(self.table), f"{quoted(EPOCH)} > {epoch:d}"
+        if self.mode == "append":
+            db.execute(f"DELETE FROM {table} WHERE {later}")
+            return
+        columns = [name for name in self._columns(db, self._before) if name not in (EPOCH, EXISTED)]
+        if not columns:
+            return
+        before, keys = self._named(self._before), quoted(*self.key)
+        # Of several that were kept since, the first is what stood there.
+        if self.mode == "overwrite":
+            first = f"(SELECT MIN({quoted(EPOCH)}) FROM {before} WHERE {later})"
+            db.execute(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {before} WHERE {later})")
+            self._insert(db, f"{before} WHERE {quoted(EXISTED)} = 1 AND {quoted(EPOCH)} = {first}", columns)
+        else:
+            firsts = f"SELECT MIN({quoted(EPOCH)}), {keys} FROM {before} WHERE {later} GROUP BY {keys}"
+            first = f"SELECT * FROM {before} WHERE ({quoted(EPOCH)}, {keys}) IN ({firsts})"
+            none, some = (f"(SELECT * FROM ({first}) f WHERE {quoted(EXISTED)} = {existed}) b" for existed in (0, 1))
+            db.execute(f"DELETE FROM {table} WHERE {self._keys_in(none)}")
+            self._replace(db, some, columns)
+        db.execute(f"DELETE FROM {before} WHERE {later}")
+
+    def _insert(self, db: Database, source: str, columns: list[str], epoch: int | None = None) -> None:
+        names = quoted(*columns)
+        into, chosen = (names, names) if epoch is None else (f"{names}, {quoted(EPOCH)}", f"{names}, {epoch:d}")
+        db.execute(f"INSERT INTO {self._named(self.table)} ({into}) SELECT {chosen} FROM {source}")
+
+    def _replace(self, db: Database, source: str, columns: list[str]) -> None:
+        """Put rows in the place of those with their keys."""
+        db.execute(f"DELETE FROM {self._named(self.table)} WHERE {self._keys_in(source)}")
+        self._insert(db, source, columns)
+
+    def _keys_in(self, source: str) -> str:
+        # Not EXISTS: some databases would look through the source for every row of the table.
+        return f"({quoted(*self.key)}) IN (SELECT {quoted(*self.key)} FROM {source})"
+
+    def _count(self, db: Database, source: str) -> int:
+        [(count,)] = db.execute(f"SELECT COUNT(*) FROM {source}")
+        return int(count)
+
+    def _refuse_bad_keys(self, db: Database, stage: str) -> None:
+        if self.mode != "upsert":
+            return
+        staged, keys = self._staged(stage), quoted(*self.key)
+        without = " OR ".join(f"{quoted(column)} IS NULL" for column in self.key)
+        empty = self._count(db, f"{staged} WHERE {without}")
+        if empty:
+            raise SinkUnfit(self.name, f"{empty} rows have no value in a column of the key {_list(self.key)}")
+        twice = db.execute(f"SELECT {keys} FROM {staged} GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1")
+        if twice:
+            shown = ", ".join(map(repr, twice[0]))
+            raise SinkUnfit(self.name, f"two rows of an epoch have the key {shown}: which one counts can't be told")
+
+    # ---- tables ----
+
+    @property
+    def _entry(self) -> str:
+        """The marker's name for the table: one and the same, however else it can be written."""
+        return self.table
+
+    @property
+    def _before(self) -> str:
+        return f"{self.table}_holdfast_before"
+
+    def _stage(self, step: Step) -> str:
+        holder = self._mine()
+        return f"{self.table}_holdfast_{holder.generation}_{step.epoch}_{holder.token[:8]}"
+
+    def _wanted(self, schema: pa.Schema) -> dict[str, str]:
+        if EPOCH in schema.names:
+            raise SinkUnfit(self.name, f"the column {EPOCH} is Holdfast's own")
+        return {field.name: self._type(field) for field in schema}
+
+    def _make_table(self, db: Database, schema: pa.Schema) -> bool:
+        if self._columns(db, self.table):
+            return False
+        defined = [f"{quoted(name)} {kind}" for name, kind in self._wanted(schema).items()]
+        if self.mode == "append":
+            defined.append(f"{quoted(EPOCH)} BIGINT")
+        if key := self._primary_key(schema):
+            defined.append(f"PRIMARY KEY ({quoted(*key)})")
+        db.execute(f"CREATE TABLE {self._named(self.table)} ({', '.join(defined)})")
+        return True
+
+    def _primary_key(self, schema: pa.Schema) -> Sequence[str]:  # noqa: ARG002 - some can't have it on every type
+        """The columns by which a table that is made here is indexed."""
+        return self.key
+
+    def _has_own_rules(self, db: Database, columns: list[str]) -> bool:  # noqa: ARG002 - some look at each of them
+        """Whether the table could refuse rows that were loaded: one that others made may have rules of its own."""
+        return not self._held(db).made_here and bool(self._columns(db, self.table))
+
+    def _refuse_other(self, wanted: dict[str, str], found: dict[str, str]) -> None:
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise SinkUnfit(self.name, f"the table {self.table} has no column {_list(missing)}")
+        other = [f"{n} is {found[n]}, not {kind}" for n, kind in wanted.items() if not self._fits(kind, found[n])]
+        if other:
+            raise SinkUnfit(self.name, f"the table {self.table} has other types: {'; '.join(other)}")
+
+    def _fits(self, wanted: str, found: str) -> bool:
+        """Whether values of one type can go into a column of another without loss."""
+        return wanted.upper() == found.upper()
+
+    # ---- the marker ----
+
+    def _mine(self) -> Holder:
+        if self._holder is None:
+            raise SinkUnfit(self.name, "it was not fenced first")
+        return self._holder
+
+    def _held(self, db: Database) -> Standing:
+        found = self._marker(db)
+        require_holder(self.name, found.marker if found else None, self._mine())
+        assert found is not None
+        return found
+
+    def _make_markers(self, db: Database) -> None:
+        if not self._columns(db, MARKERS):
+            whole = "generation BIGINT, epoch BIGINT, decided BIGINT, kept_from BIGINT, made_here BIGINT"
+            text = "target VARCHAR(512) PRIMARY KEY, pipeline_id VARCHAR(64), token VARCHAR(64), offsets TEXT"
+            db.execute(f"CREATE TABLE {self._named(MARKERS)} ({text}, {whole})")
+
+    def _marker(self, db: Database) -> Standing | None:
+        if not self._columns(db, MARKERS):
+            return None
+        found = db.execute(f"SELECT {', '.join(_MARKER)} FROM {self._named(MARKERS)} WHERE target = ?1", (self._entry,))
+        if not found:
+            return None
+        pipeline_id, generation, token, epoch, offsets, decided, kept_from, made_here = found[0]
+        if None in found[0]:
+            raise DamagedRecord(f"{self.target}: {MARKERS}", "the marker has an empty column")
+        holder = Holder(str(pipeline_id), int(generation), str(token))
+        marker = Marker(holder, Link(int(epoch), str(offsets)), int(decided))
+        return Standing(marker, int(kept_from), bool(made_here))
+
+    def _write_marker(self, db: Database, standing: Standing, *, first: bool = False) -> None:
+        marker, kept_from, made_here = standing
+        held, at = marker.holder, marker.at
+        values = (held.pipeline_id, held.generation, held.token, at.epoch, at.offsets, marker.decided)
+        if first:
+            names, places = f"target, {', '.join(_MARKER)}", ", ".join(f"?{number + 1}" for number in range(9))
+            statement = f"INSERT INTO {self._named(MARKERS)} ({names}) VALUES ({places})"
+        else:
+            changed = ", ".join(f"{name} = ?{number + 2}" for number, name in enumerate(_MARKER))
+            statement = f"UPDATE {self._named(MARKERS)} SET {changed} WHERE target = ?1"
+        db.execute(statement, (self._entry, *values, kept_from, int(made_here)))
+
+
+def _list(names: Sequence[str] | dict[str, str]) -> str:
+    return ", ".join(names)

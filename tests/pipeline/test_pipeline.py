@@ -1,0 +1,102 @@
+"""Pipelines in a real Spark: what every sink holds equals the truth, through restarts, loss, and rewinds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.errors import BadValue
+from holdfast.sinks import SQLite
+from pipeline.place import Place
+
+TESTS = Path(__file__).resolve().parents[1]
+STEPS = ["begin", "staged", "prepared", "decided", "looked", "committed log", "committed table", "committed"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession) -> Place:
+    return Place(tmp_path, spark)
+
+
+def test_both_sinks_hold_what_a_plain_query_puts_out_through_restarts(place: Place) -> None:
+    for upto in (3, 4, 8, 12):
+        place.inputs(upto)
+        place.run()
+    assert [g.number for g in place.repository.pipeline("sums").generations()] == [0, 1, 2, 3]
+    assert place.rows("log") == place.rows("table") == place.plain([(3, 1), (4, 1), (8, 1), (12, 1)])
+
+
+def test_a_lost_directory_is_restored_and_what_was_decided_is_run_again_as_it_was(place: Place) -> None:
+    """Were batches cut anew, late rows would be dropped elsewhere, and the sinks' rows not be those of the state."""
+    place.inputs(7)
+    place.run(every="3 batches")
+    shutil.rmtree(place.home)
+    place.inputs(12)
+    place.run(place.pipeline(per_batch=2))
+    assert place.rows("log") == place.rows("table") == place.plain([(7, 1), (12, 2)])
+
+
+def test_a_rewind_takes_the_state_and_both_sinks_back(place: Place) -> None:
+    place.inputs(6)
+    place.run(every="1 batch")
+    stored = place.repository.pipeline("sums")
+    checkpoint = next(c for c in stored.checkpoints() if c.epoch == 3)
+    checkpoint.savepoint("before")
+    place.inputs(12)
+    place.run(every="1 batch")
+    whole = place.rows()
+    place.pipeline().rewind(place.repository, to="before", checkpoint_dir=place.home)
+    back = place.rows("log")
+    assert back == place.rows("table")
+    assert len(back) < len(whole)
+    place.run()
+    assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
+
+
+def killed_at(place: Place, step: str, times: int) -> bool:
+    """Run the pipeline in a process of its own that dies at a step; True if it came to that."""
+    known = os.environ.get("PYTHONPATH")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.place", str(place.root), step, str(times)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([known, str(TESTS)] if known else [str(TESTS)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-4000:]
+    return done.returncode != 0
+
+
+def kill_at_each(place: Place, steps: list[str], lose: bool) -> None:
+    """Kill a run at each of these steps in turn, and have the last one go to the end."""
+    place.inputs(12)
+    for number, step in enumerate(steps):
+        assert killed_at(place, step, 2)
+        if lose and number % 2:
+            shutil.rmtree(place.home)
+    place.run()
+    assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
+
+
+def test_a_run_that_is_killed_before_and_after_the_decision_loses_and_doubles_nothing(place: Place) -> None:
+    kill_at_each(place, ["staged", "committed log"], lose=False)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
+def test_a_run_that_is_killed_at_every_step_loses_and_doubles_nothing(place: Place, lose: bool) -> None:
+    kill_at_each(place, STEPS, lose)
+
+
+def test_modes_that_do_not_fit_are_refused_before_anything_runs(place: Place) -> None:
+    place.inputs(1)
+    with pytest.raises(BadValue, match="overwrite"):
+        place.pipeline({"all": SQLite(place.root / "x.db", "t", mode="overwrite")})

@@ -1,0 +1,85 @@
+"""What Spark writes anew for a table is what this process would have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from holdfast.decide.chain import NOTHING
+from holdfast.errors import SinkUnavailable, SinkUnfit
+from holdfast.sinks import delta as module
+from holdfast.sinks.delta import Delta
+from holdfast.testing.sinks import holder, stage, step
+from servers import kafka_conf
+from sinks.table_rows import KINDS, PARTITIONED, folders, in_places, kinds, put_rows
+from spark.session import SPARK_VERSION, WITH_KAFKA, start_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of this process, as the other tests of it need it; see tests/spark/conftest.py."""
+    session = start_session(kafka_conf() if SPARK_VERSION >= WITH_KAFKA else None)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.fixture(autouse=True)
+def _all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SMALL", 0)
+
+
+def read_all(root: Path) -> list[dict[str, Any]]:
+    return sorted(DeltaTable(str(root)).to_pyarrow_table().to_pylist(), key=str)
+
+
+def opened(root: Path, spark: SparkSession, key: Sequence[str], **how: Any) -> Delta:
+    sink = Delta(str(root), mode="upsert", key=key, **how)
+    sink.session = spark
+    sink.fence(holder(0), NOTHING)
+    return sink
+
+
+@pytest.mark.parametrize("partition_by", [(), ("place", "day", "hot")])
+def test_spark_writes_anew_what_pyarrow_would(
+    root: Path, tmp_path: Path, spark: SparkSession, partition_by: Sequence[str]
+) -> None:
+    sink = opened(root, spark, ["id"], partition_by=partition_by)
+    first = in_places("a b/c%é", "x", None, "x", None, "y")
+    put_rows(sink, step(0), stage(tmp_path, first, PARTITIONED))
+    DeltaTable(str(root)).optimize.compact()
+    changed = [{**row, "hot": True} for row in first[1:3]] + [{**first[0], "id": 9}]
+    put_rows(sink, step(1), stage(tmp_path, changed, PARTITIONED))
+    wanted = [first[0], *changed, *first[3:]]
+    assert read_all(root) == sorted(wanted, key=str)
+    for bad, why in (([{**first[0], "id": None}], "no value"), ([first[0], first[0]], "two rows")):
+        with pytest.raises(SinkUnfit, match=why):
+            sink.prepare(step(2), stage(tmp_path, bad, PARTITIONED))
+
+
+def test_spark_keeps_every_kind_of_value(root: Path, tmp_path: Path, spark: SparkSession) -> None:
+    sink = opened(root, spark, ["whole"])
+    kept = {**kinds()[0], "whole": 1}
+    put_rows(sink, step(0), stage(tmp_path, [kept, kinds()[0]], KINDS, files=1))
+    put_rows(sink, step(1), stage(tmp_path, [{**kinds()[0], "real": 7.5}], KINDS, files=1))
+    assert read_all(root) == sorted([kept, {**kinds()[0], "real": 7.5}], key=str)
+
+
+def test_a_job_that_fails_is_told_and_leaves_nothing(root: Path, tmp_path: Path, spark: SparkSession) -> None:
+    sink = opened(root, spark, ["id"])
+    put_rows(sink, step(0), stage(tmp_path, in_places("a", "b"), PARTITIONED))
+    before = folders(root)
+    for file in root.rglob("hf-*/*.parquet"):
+        file.write_bytes(b"harmed" * 1000)
+    with pytest.raises(SinkUnavailable, match="Spark"):
+        sink.prepare(step(1), stage(tmp_path, in_places("c"), PARTITIONED))
+    assert folders(root) == before

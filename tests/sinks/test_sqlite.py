@@ -1,0 +1,190 @@
+"""What is SQLite's own: its types, its one writer, and what is kept to go back."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.decide.chain import NOTHING
+from holdfast.errors import SinkTaken, SinkUnavailable, SinkUnfit
+from holdfast.sinks import sqlite as module
+from holdfast.sinks.contract import Target
+from holdfast.sinks.sql import EPOCH, MARKERS
+from holdfast.sinks.sqlite import SQLite
+from holdfast.testing.sinks import SCHEMA, holder, stage, step, words
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sink.db"
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file as another program sees it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def rows(file: sqlite3.Connection, statement: str) -> list[tuple[object, ...]]:
+    return file.execute(statement).fetchall()
+
+
+def test_types_that_sqlite_does_not_have_are_text(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("whole", pa.int32()),
+            ("real", pa.float64()),
+            ("yes", pa.bool_()),
+            ("exact", pa.decimal128(20, 4)),
+            ("day", pa.date32()),
+            ("data", pa.binary()),
+            ("window", pa.struct([("start", pa.timestamp("us", tz="UTC")), ("end", pa.timestamp("us", tz="UTC"))])),
+            ("tags", pa.list_(pa.string())),
+        ]
+    )
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    row = {
+        "whole": 7,
+        "real": 0.5,
+        "yes": True,
+        "exact": decimal.Decimal("1234567890.1234"),
+        "day": datetime.date(2026, 2, 3),
+        "data": b"\x00\xff",
+        "window": {"start": start, "end": start},
+        "tags": ["a", "b"],
+    }
+    sink = SQLite(path, "kinds")
+    sink.fence(holder(0), NOTHING)
+    staged = stage(tmp_path, [row, dict.fromkeys(row)], schema, files=1)
+    sink.commit(step(0), sink.prepare(step(0), staged), staged)
+    found = rows(file, "SELECT * FROM kinds")
+    window = '{"end": "2026-01-01 00:00:00+00:00", "start": "2026-01-01 00:00:00+00:00"}'
+    assert found[0] == (7, 0.5, 1, "1234567890.1234", "2026-02-03", b"\x00\xff", window, '["a", "b"]', 0)
+    assert found[1] == (*[None] * 8, 0)
+
+
+def test_a_type_without_a_place_is_refused(path: Path) -> None:
+    with pytest.raises(SinkUnfit, match="no type for"):
+        SQLite(path, "t").check(pa.schema([("took", pa.duration("us"))]))
+
+
+def test_a_table_of_the_users_own_takes_rows_and_says_that_it_can_not_go_back(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    file.execute("CREATE TABLE words (id INTEGER, word VARCHAR(20), seen TEXT, note TEXT DEFAULT 'none')")
+    sink = SQLite(path, "words")
+    sink.fence(holder(0), NOTHING)
+    targets = []
+    for epoch in range(2):
+        staged = stage(tmp_path, words(epoch))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+        targets.append(Target(step(epoch).after, 0))
+    assert rows(file, "SELECT id, word, note FROM words") == [(0, "w0", "none"), (1, "w1", "none")]
+    assert EPOCH in (sink.why_not_back(targets[0]) or "")
+
+
+def test_rows_that_are_replaced_are_kept_until_they_are_released(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    for epoch in range(3):
+        staged = stage(tmp_path, words(1, word=f"{epoch}-"))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    kept = f"SELECT {EPOCH}, word FROM words_holdfast_before ORDER BY 1"
+    assert rows(file, kept) == [(0, None), (1, "0-1"), (2, "1-1")]
+    sink.release(step(1).after)
+    assert rows(file, kept) == [(2, "1-1")]
+    assert "kept no more" in (sink.why_not_back(Target(step(0).after, 0)) or "")
+
+
+def test_a_constraint_that_a_row_breaks_loses_nothing(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:
+    file.execute("CREATE TABLE words (id INTEGER CHECK (id < 5), word TEXT, seen TEXT)")
+    sink = SQLite(path, "words")
+    sink.fence(holder(0), NOTHING)
+    with pytest.raises(SinkUnfit, match="CHECK"):
+        sink.prepare(step(0), stage(tmp_path, words(1, 9)))
+    assert rows(file, "SELECT * FROM words") == []
+
+
+def test_a_file_that_another_holds_is_told_and_can_be_tried_again(
+    path: Path, file: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    sink = SQLite(path, "words")
+    sink.fence(holder(0), NOTHING)
+    staged = stage(tmp_path, words(1))
+    token = sink.prepare(step(0), staged)
+    file.execute("BEGIN IMMEDIATE")
+    with pytest.raises(SinkUnavailable, match="locked"):
+        sink.commit(step(0), token, staged)
+    file.execute("ROLLBACK")
+    sink.commit(step(0), token, staged)
+    assert rows(file, "SELECT id FROM words") == [(1,)]
+
+
+def test_names_that_need_quotes_are_only_names(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:
+    schema = pa.schema([('a "b"; DROP TABLE x', pa.int64())])
+    sink = SQLite(path, 'odd "name"', mode="upsert", key=schema.names)
+    sink.fence(holder(0), NOTHING)
+    for epoch in range(2):
+        staged = stage(tmp_path, [{schema.names[0]: 1}], schema)
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    assert rows(file, 'SELECT * FROM "odd ""name"""') == [(1,)]
+    assert rows(file, f"SELECT target FROM {MARKERS}") == [('odd "name"',)]
+
+
+def test_a_table_with_more_columns_than_the_rows_goes_back(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    file.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT, seen TEXT, note TEXT DEFAULT 'none')")
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    for epoch, ids in enumerate([(1, 2), (2, 3)]):
+        staged = stage(tmp_path, words(*ids, word=f"{epoch}-"))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    sink.roll_back(Target(step(0).after, 0))
+    assert rows(file, "SELECT id, word, note FROM words ORDER BY 1") == [(1, "0-1", "none"), (2, "0-2", "none")]
+
+
+def test_a_column_that_comes_later_is_kept_as_well(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    for epoch in range(3):
+        if epoch == 1:
+            file.execute("ALTER TABLE words ADD COLUMN more INTEGER")
+        found = [{**words(1, word=f"{epoch}-")[0], "more": epoch}]
+        staged = stage(tmp_path, found, wider) if epoch else stage(tmp_path, words(1, word="0-"))
+        sink.commit(step(epoch), sink.prepare(step(epoch), staged), staged)
+    sink.roll_back(Target(step(1).after, 0))
+    assert rows(file, "SELECT word, more FROM words") == [("1-1", 1)]
+    sink.roll_back(Target(step(0).after, 0))
+    assert rows(file, "SELECT word, more FROM words") == [("0-1", None)]
+
+
+def test_a_type_that_was_altered_only_in_the_table_is_told_before_the_decision(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    sink = SQLite(path, "words", mode="upsert", key=["id"])
+    sink.fence(holder(0), NOTHING)
+    staged = stage(tmp_path, words(1))
+    sink.commit(step(0), sink.prepare(step(0), staged), staged)
+    file.execute("DROP TABLE words")
+    file.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word VARCHAR(9), seen TEXT)")
+    with pytest.raises(SinkUnfit, match="alter word in words_holdfast_before as well"):
+        sink.prepare(step(1), stage(tmp_path, words(2)))
+
+
+def test_a_table_is_the_same_however_its_name_is_written(path: Path) -> None:
+    SQLite(path, "words").fence(holder(0), NOTHING)
+    with pytest.raises(SinkTaken):
+        SQLite(path, "Words").fence(holder(0, "pipeline-2"), NOTHING)
