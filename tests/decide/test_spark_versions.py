@@ -42,7 +42,8 @@ def test_the_plain_formats_go_everywhere(target: str, captured: str | None) -> N
         (Formats(join=4, settings={f"{PREFIX}join.stateFormatVersion": "4"}), "4.3"),
         (Formats(offset_log=2), "4.2"),
         (Formats(commit_log=3), "4.2"),
-        (Formats(schemas_apart=True, settings=PLAIN.settings), "4.2"),
+        (Formats(schemas_apart=True, settings=PLAIN.settings), "4.0"),
+        (Formats(schemas_apart=True, lists=True, settings=PLAIN.settings), "4.2"),
     ],
 )
 def test_a_newer_format_needs_the_spark_that_brought_it(formats: Formats, since: str) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from spark.upgrade import Left, left_in
 from spark.workloads import Outputs, run
 
 FOLDER = Path(os.environ.get("HOLDFAST_UPGRADE_FROM", "nothing was left"))
+SECONDS = 120
 
 
 def forced(spark: SparkSession, left: Left, place: Path) -> Outputs | str:
@@ -25,10 +27,15 @@ def forced(spark: SparkSession, left: Left, place: Path) -> Outputs | str:
     truth = left.truth()
     manifest = truth.pipeline[f"epoch:{left.cut}"].manifest
     laid = lay_down(truth.pipeline.records, manifest, str(place), spark=left.spark)
+    # Spark 4.0 waits for ever on a Python worker whose state it could not read.
+    patience = threading.Timer(SECONDS, spark.sparkContext.cancelAllJobs)
+    patience.start()
     try:
         return run(spark, truth.workload, truth.store, truth.inputs, laid.destination)
     except Exception as error:  # noqa: BLE001 - it fails in as many ways as there are formats
         return str(error)
+    finally:
+        patience.cancel()
 
 
 @pytest.mark.upgrade

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
+from spark.processors import TALLY, PandasTally
 from spark.proof import Truth, tell_truth
 from spark.session import SPARK_VERSION, start_session
 from spark.workloads import BATCHES, STORES, WORKLOADS, Outputs, Workload, run
@@ -33,12 +35,37 @@ _OFFSETS = "spark.sql.streaming.offsetLog.formatVersion"
 _JOIN = "spark.sql.streaming.join.stateFormatVersion"
 
 
+def _events(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", 1)
+    return reader.json(str(folder / "events"))
+
+
 def _without_wide_duplicates(spark: SparkSession, folder: Path) -> DataFrame:
     """Five columns of one type. Their names are such that 3.5, 4.0 and 4.3 each keep them in an order of its own."""
-    events = spark.readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", 1)
     columns = ["'q' || value % 2 AS quantity", "key AS channel", "'a' || value % 3 AS status"]
     more = ["'s' || at % 2 AS source", "'t' || at % 3 AS target"]
-    return events.json(str(folder / "events")).selectExpr(*columns, *more).dropDuplicates()
+    return _events(spark, folder).selectExpr(*columns, *more).dropDuplicates()
+
+
+class Sums(PandasTally):
+    """A tally without a list, which is the one kind of state that not every Spark since 4.0 keeps in the same way."""
+
+    def init(self, handle: Any) -> None:
+        self._sums = handle.getValueState("sums", "n LONG, total LONG")
+        self._seen = handle.getMapState("seen", "value LONG", "times LONG")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N803
+        n, total = self._sums.get() or (0, 0)
+        for value in (value for frame in rows for value in frame["value"].tolist()):
+            n, total = n + 1, total + value
+            self._seen.updateValue((value,), (n,))
+        self._sums.update((n, total))
+        seen = sum(value for (value,), _ in self._seen.iterator())
+        yield pd.DataFrame({"key": [key[0]], "fired": [False], "n": [n], "total": [total + seen]})
+
+
+def _with_sums(spark: SparkSession, folder: Path) -> DataFrame:
+    return _events(spark, folder).groupBy("key").transformWithStateInPandas(Sums(), TALLY, "update", "None")
 
 
 _WINDOW = WORKLOADS["window"]
@@ -52,7 +79,10 @@ _MORE = [
     replace(_WINDOW, name="window-offsets-2", conf={_OFFSETS: "2"}, minimum=(4, 2)),
 ]
 if "tws-pandas" in WORKLOADS:
-    _MORE += [replace(WORKLOADS["tws-pandas"], name="tws-avro", conf={f"{_STATE}.encodingFormat": "avro"})]
+    _MORE += [
+        replace(WORKLOADS["tws-pandas"], name="tws-avro", conf={f"{_STATE}.encodingFormat": "avro"}),
+        replace(WORKLOADS["tws-pandas"], name="tws-sums", build=_with_sums),
+    ]
 _KNOWN = {**WORKLOADS, **{workload.name: workload for workload in _MORE if workload.minimum <= SPARK_VERSION}}
 
 # The same query in a format that every Spark knows: its checkpoint pins the other, whatever the session says.
@@ -85,6 +115,7 @@ _CASES = [
     ("tws-pandas", "changelog"),
     ("tws-pandas", "changelog-2"),
     ("tws-avro", "changelog"),
+    ("tws-sums", "changelog"),
 ]
 
 

@@ -27,7 +27,8 @@ class Formats:
     """What decides whether a Spark can read a checkpoint.
 
     `settings` are those that the offset log pins. `schemas_apart` says that an operator keeps its schemas beside its
-    partitions, as transformWithState and the newer joins do; `join` is the state format of a join among those.
+    partitions, as transformWithState and the newer joins do; `join` is the state format of a join among those, and
+    `lists` that a transformWithState keeps lists.
     `snapshots` is the version that RocksDB snapshots give themselves, 0 if there are none, and `deduplicated` has the
     columns of each dropDuplicates, in the order of its state.
     """
@@ -37,6 +38,7 @@ class Formats:
     offset_log: int = 1
     commit_log: int = 1
     schemas_apart: bool = False
+    lists: bool = False
     snapshots: int = 0
     deduplicated: Sequence[tuple[str, ...]] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -137,8 +139,8 @@ def _needs(formats: Formats) -> tuple[_Need, ...]:
         _Need("join state format 4", formats.join >= 4, (4, 3)),
         _Need("offset log version 2", formats.offset_log >= 2, (4, 2)),
         _Need("commit log version 3", formats.commit_log >= 3, (4, 2)),
-        # An older Spark would start, and join the values of a list by another rule.
-        _Need("RocksDB merge operator 2", formats.schemas_apart and merged == "2", (4, 2)),
+        # An older Spark would start, and take the values of a list apart by another rule.
+        _Need("a list state with RocksDB merge operator 2", formats.lists and merged == "2", (4, 2)),
     )
 
 

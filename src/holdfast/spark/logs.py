@@ -95,13 +95,17 @@ class CommitEntry:
 
 @dataclass(frozen=True)
 class OperatorMetadata:
-    """What Spark keeps of a stateful operator: its name, its stores, and (version 2) absolute paths of its schemas."""
+    """What Spark keeps of a stateful operator: its name, its stores, and (version 2) absolute paths of its schemas.
+
+    `variables` are the kinds of state that a transformWithState keeps, such as ListState.
+    """
 
     version: int
     operator: int
     name: str
     stores: tuple[str, ...]
     schema_paths: tuple[str, ...]
+    variables: tuple[str, ...] = ()
 
 
 def parse_query_id(data: bytes) -> str:
@@ -163,12 +167,14 @@ def parse_operator(data: bytes) -> OperatorMetadata:
     fields = _object(head)
     try:
         info, stores = fields["operatorInfo"], fields["stateStoreInfo"]
+        properties = json.loads(fields.get("operatorPropertiesJson") or "{}")
         return OperatorMetadata(
             version,
             int(info["operatorId"]),
             str(info["operatorName"]),
             tuple(str(store["storeName"]) for store in stores),
             tuple(str(path) for store in stores for path in store.get("stateSchemaFilePaths", ())),
+            tuple(str(variable["stateVariableType"]) for variable in properties.get("stateVariables", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"its fields are not understood: {error!r}") from None

@@ -80,17 +80,19 @@ class Moving:
         with self._understood():
             entry = parse_offsets(self._texts[self._offsets])
             commit = parse_commit(self._texts[self._commit])
-            joins = any(parse_operator(self._texts[name]).name == JOIN for name in self._operators)
+            operators = [parse_operator(self._texts[name]) for name in self._operators]
             schemas = self._load([name for name in self._manifest.files if name.endswith("/0/_metadata/schema")])
             deduplicated = [columns for data in schemas.values() if (columns := deduplicated_columns(data))]
             snapshots = self._snapshots(entry)
         pinned = entry.settings.get(JOIN_FORMAT, "")
+        joins = any(operator.name == JOIN for operator in operators)
         return Formats(
             state_checkpoint=2 if any(map(_has_unique_id, self._manifest.files)) else 1,
             join=int(pinned) if joins and pinned.isdecimal() else 1,
             offset_log=entry.version,
             commit_log=commit.version,
-            schemas_apart=bool(self._operators),
+            schemas_apart=bool(operators),
+            lists=any("ListState" in operator.variables for operator in operators),
             snapshots=snapshots,
             deduplicated=deduplicated,
             settings=entry.settings,
