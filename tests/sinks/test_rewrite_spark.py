@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from holdfast.decide.chain import NOTHING
 from holdfast.errors import SinkUnavailable, SinkUnfit
-from holdfast.sinks import delta as module
+from holdfast.sinks import delta, iceberg
 from holdfast.sinks.delta import Delta
+from holdfast.sinks.iceberg import Iceberg
 from holdfast.testing.sinks import holder, stage, step
 from servers import kafka_conf
 from sinks.table_rows import KINDS, PARTITIONED, folders, in_places, kinds, put_rows
@@ -35,7 +39,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SMALL", 0)
+    for module in (delta, iceberg):
+        monkeypatch.setattr(module, "SMALL", 0)
 
 
 def read_all(root: Path) -> list[dict[str, Any]]:
@@ -83,3 +88,26 @@ def test_a_job_that_fails_is_told_and_leaves_nothing(root: Path, tmp_path: Path,
     with pytest.raises(SinkUnavailable, match="Spark"):
         sink.prepare(step(1), stage(tmp_path, in_places("c"), PARTITIONED))
     assert folders(root) == before
+
+
+def test_an_iceberg_table_is_partitioned_by_day_and_upserted_by_spark(tmp_path: Path, spark: SparkSession) -> None:
+    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
+    catalog = load_catalog("test", type="sql", uri=uri, warehouse=warehouse)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("note", pa.string())])
+    start = datetime.datetime(2026, 1, 1, 22, 0, 0, 5, tzinfo=datetime.UTC)
+    rows: list[dict[str, Any]] = [
+        {"id": number, "at": start + datetime.timedelta(hours=number), "note": "old"} for number in range(6)
+    ]
+    rows.append({"id": 9, "at": None, "note": "old"})
+    sink = Iceberg(catalog, "ns.words", mode="upsert", key=["id"], partition_by=["day(at)"])
+    sink.session = spark
+    sink.fence(holder(0), NOTHING)
+    put_rows(sink, step(0), stage(tmp_path, rows, schema))
+    changed = [{**rows[1], "note": "new"}, {**rows[6], "note": "new", "at": start}]
+    put_rows(sink, step(1), stage(tmp_path, changed, schema))
+    table = catalog.load_table("ns.words")
+    found = sorted(table.scan().to_arrow().to_pylist(), key=str)
+    assert found == sorted([rows[0], *rows[2:6], *changed], key=str)
+    days = {record["partition"]["at_day"] for record in table.inspect.partitions().to_pylist()}
+    assert days == {datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)}
+    catalog.close()
