@@ -76,7 +76,7 @@ class Delta(Sink):
         self._files = TableFiles(self.root)
         self._log = DeltaLog(self.root)
         self._holder: Holder | None = None
-        self._placing = Placing(self.name, self._files, self._rewriter)
+        self._placing = Placing(self, self._files, self._rewriter)
 
     @property
     def target(self) -> str:

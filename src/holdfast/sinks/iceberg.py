@@ -55,7 +55,7 @@ class _Place:
     def __init__(self, sink: Iceberg, root: Address) -> None:
         self.root = root
         self.files = TableFiles(root)
-        self.placing = Placing(sink.name, self.files, sink._rewriter)
+        self.placing = Placing(sink, self.files, sink._rewriter)
 
 
 class Iceberg(Sink):
