@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
@@ -361,6 +362,33 @@ def test_of_two_handles_that_try_at_once_one_lands(catalog: Catalog, tmp_path: P
         for sink in handles:
             sink.close()
     assert ids(catalog) == [*range(5)]
+
+
+@pytest.mark.parametrize("verb", ["commit", "roll back", "fence"])
+def test_a_take_over_between_the_look_and_the_commit_lets_nothing_of_the_old_one_in(
+    opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    zombie = opened(0)
+    first = put(zombie, tmp_path, 0, 1)
+    put(zombie, tmp_path, 1, 2)
+    staged = stage(tmp_path, words(9))
+    token = zombie.prepare(step(2), staged)
+    original = Transaction.commit_transaction
+
+    def late(transaction: Transaction) -> Table:
+        monkeypatch.undo()
+        put(opened(1), tmp_path, 2, 100, decided=1)
+        return original(transaction)
+
+    monkeypatch.setattr(Transaction, "commit_transaction", late)
+    verbs: dict[str, Callable[[], Any]] = {
+        "commit": lambda: zombie.commit(step(2), token, staged),
+        "roll back": lambda: zombie.roll_back(first),
+        "fence": lambda: zombie.fence(holder(0), NOTHING),
+    }
+    with pytest.raises(Fenced):
+        verbs[verb]()
+    assert ids(catalog) == [1, 2, 100]
 
 
 def test_the_retries_of_others_are_left_as_they_are(
