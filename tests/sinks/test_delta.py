@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -376,6 +376,34 @@ def test_a_stale_handle_does_not_land_whatever_it_has_loaded(root: Path, tmp_pat
     with pytest.raises(Fenced):
         zombie.prepare(step(1), staged)
     assert ids(root) == [1]
+
+
+@pytest.mark.parametrize("verb", ["commit", "roll back", "fence"])
+def test_a_take_over_between_the_look_and_the_commit_lets_nothing_of_the_old_one_in(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    zombie = fenced(root)
+    first = put(zombie, tmp_path, 0, 1)
+    put(zombie, tmp_path, 1, 2)
+    staged = stage(tmp_path, words(9))
+    token = zombie.prepare(step(2), staged)
+    for name in ("create_write_transaction", "restore"):
+        original = getattr(DeltaTable, name)
+
+        def late(table: DeltaTable, *given: Any, original: Any = original, **named: Any) -> Any:
+            monkeypatch.undo()
+            put(fenced(root, 1), tmp_path, 2, 100, decided=1)
+            return original(table, *given, **named)
+
+        monkeypatch.setattr(DeltaTable, name, late)
+    verbs: dict[str, Callable[[], Any]] = {
+        "commit": lambda: zombie.commit(step(2), token, staged),
+        "roll back": lambda: zombie.roll_back(first),
+        "fence": lambda: zombie.fence(holder(0), NOTHING),
+    }
+    with pytest.raises(Fenced):
+        verbs[verb]()
+    assert ids(root) == [1, 2, 100]
 
 
 def test_two_who_make_the_table_at_once_are_one_after_the_other(root: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,58 @@ def test_a_commit_and_a_take_over_at_once_are_one_after_the_other(url: str, tmp_
             marker = Parquet(url).fence(holder(2 * generation + 1), NOTHING)
             assert landed.result() == (marker.at.epoch == epoch)
         assert ids(url) == [*range(marker.at.epoch + 1)]
+
+
+@pytest.mark.parametrize("verb", ["commit", "roll back", "release", "fence"])
+def test_a_take_over_before_any_request_lets_nothing_of_the_old_one_in(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Each request of a driver in turn is held back until another one has taken over and committed an epoch."""
+    for number in range(100):
+        place = f"{url}-{number}"
+        zombie = fenced(place, mode="overwrite")
+        targets = [put(zombie, tmp_path, epoch, epoch) for epoch in range(3)]
+        staged = stage(tmp_path, words(9))
+        token = zombie.prepare(step(3), staged)
+        store, requests, taken = zombie._files.store, itertools.count(), []
+
+        def hold(
+            call: Any,
+            *given: Any,
+            number: int = number,
+            place: str = place,
+            requests: Iterator[int] = requests,
+            taken: list[int] = taken,
+            **named: Any,
+        ) -> Any:
+            if next(requests) == number:
+                taker = Parquet(place, mode="overwrite")
+                at = taker.fence(holder(1), NOTHING).at.epoch
+                put(taker, tmp_path, at + 1, 100, decided=1)
+                taken.append(at)
+            return call(*given, **named)
+
+        with monkeypatch.context() as patched:
+            for name in ("create", "get", "list", "delete", "put", "folders", "get_ranges"):
+                patched.setattr(store, name, partial(hold, getattr(store, name)))
+            try:
+                if verb == "commit":
+                    zombie.commit(step(3), token, staged)
+                elif verb == "roll back":
+                    zombie.roll_back(targets[0])
+                elif verb == "release":
+                    zombie.release(targets[2].at)
+                else:
+                    zombie.fence(holder(0), NOTHING)
+                stopped = False
+            except Fenced:
+                stopped = True
+        if not taken:
+            break
+        assert ids(place) == [100]
+        # Only what was done before the take-over has happened: then its taker has seen it.
+        assert stopped or {"commit": 3, "roll back": 0}.get(verb, taken[0]) == taken[0]
+    assert number > 1
 
 
 def test_a_log_that_is_gone_is_not_a_new_table(url: str, tmp_path: Path) -> None:

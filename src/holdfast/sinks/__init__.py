@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from holdfast.sinks.contract import Sink, Target, WriteMode
     from holdfast.sinks.delta import Delta
     from holdfast.sinks.duckdb import DuckDB
+    from holdfast.sinks.iceberg import Iceberg
     from holdfast.sinks.kafka import Kafka
     from holdfast.sinks.parquet import Parquet
     from holdfast.sinks.postgres import Postgres
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Delta": "delta",
     "DuckDB": "duckdb",
+    "Iceberg": "iceberg",
     "Kafka": "kafka",
     "Parquet": "parquet",
     "Postgres": "postgres",
@@ -33,6 +35,7 @@ _WHERE = {
 __all__ = [
     "Delta",
     "DuckDB",
+    "Iceberg",
     "Kafka",
     "Parquet",
     "Postgres",

@@ -76,7 +76,7 @@ class Delta(Sink):
         self._files = TableFiles(self.root)
         self._log = DeltaLog(self.root)
         self._holder: Holder | None = None
-        self._placing = Placing(self.name, self._files, self._rewriter)
+        self._placing = Placing(self, self._files, self._rewriter)
 
     @property
     def target(self) -> str:
@@ -245,7 +245,8 @@ class Delta(Sink):
         return BySpark(self.name, self.root, self.session)
 
     def _named(self) -> Named:
-        standing = self._held()
+        standing = self._log.load()
+        assert standing is not None
         seen = list(islice(self._log.changes(standing.table), CHANGES))
         notes = [change.note for change in seen if change.note]
         folders = {folder for note in notes for folder in note.folders}

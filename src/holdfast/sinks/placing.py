@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.epochs import Holder, Step
+from holdfast.sinks.contract import Sink
 from holdfast.sinks.footers import ranges, read_footers, staged_footers
 from holdfast.sinks.rewrite import Part, Rewriter, Source
 from holdfast.sinks.staged import StagedRows
@@ -50,10 +51,11 @@ class Token(msgspec.Struct, frozen=True):
 class Placing:
     """Brings the rows of an epoch below the root of one table. Not for several threads.
 
-    `choose` gives who writes anew so many bytes.
+    `choose` gives who writes anew so many bytes. The sink is asked for its name when that is needed: its pipeline gives
+    it another one.
     """
 
-    def __init__(self, sink: str, files: TableFiles, choose: Callable[[int], Rewriter]) -> None:
+    def __init__(self, sink: Sink, files: TableFiles, choose: Callable[[int], Rewriter]) -> None:
         self._sink = sink
         self._files = files
         self._choose = choose
@@ -63,7 +65,7 @@ class Placing:
     def staged(self, rows: StagedRows) -> Mapping[str, pq.FileMetaData]:
         """The footers of the staged files that hold rows, by their names; see `staged_footers`."""
         if self._staged is None or self._staged[0] != rows.staged.url:
-            self._staged = rows.staged.url, staged_footers(self._sink, rows)
+            self._staged = rows.staged.url, staged_footers(self._sink.name, rows)
         return self._staged[1]
 
     def bad_keys(self, rows: StagedRows, key: Sequence[str]) -> str | None:
