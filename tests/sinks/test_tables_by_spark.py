@@ -125,7 +125,8 @@ QUERY = """
     SELECT id, CAST(id AS TINYINT) small, CAST(id AS FLOAT) real, id % 2 = 0 yes, CAST(id AS DECIMAL(20, 4)) exact,
         DATE'2026-02-03' day, TIMESTAMP'2026-01-01 12:00:00.123456' + make_interval(0, 0, 0, CAST(id AS INT)) at,
         TIMESTAMP_NTZ'2026-01-01 12:00:00' plain, CAST('b' AS BINARY) data, IF(id = 3, NULL, concat('é', id)) text,
-        named_struct('start', TIMESTAMP'2026-01-01 12:00:00', 'end', CAST(NULL AS TIMESTAMP)) window, array('a', NULL) tags,
+        named_struct('start', TIMESTAMP'2026-01-01 12:00:00', 'end', CAST(NULL AS TIMESTAMP)) window,
+        array('a', NULL) tags,
         map('a', id) counts
     FROM range(10)
 """
