@@ -101,7 +101,6 @@ class Query:
         return attach(self._query.query, repository, pipeline="counts", every=Schedule())
 
     def _time(self, handle: Attached) -> float:
-        self.await_batch()
         began = time.perf_counter()
         checkpoint = handle.checkpoint()
         seconds = time.perf_counter() - began

@@ -83,19 +83,18 @@ class Course:
         with capturing(self._query, self._pipeline) as beside:
             begin = self._query.last_batch + 1
             self._query.await_batch(begin)
-            slot, before = self._slot(), self._spent(beside)
+            taken, before = self._taken(), self._spent(beside)
             self._query.await_batch(begin + self._batches)
             after = self._spent(beside)
-            self.captures += self._slot() - slot
+            self.captures += self._taken() - taken
         return Cost(*(now - then for now, then in zip(after, before, strict=True)))
 
     def _spent(self, beside: int | None) -> Cost:
         ours = time.process_time() + (cpu_seconds(beside) if beside else 0.0)
         return Cost(time.perf_counter(), cpu_seconds(self._jvm) + ours, ours)
 
-    def _slot(self) -> int:
-        newest = self._pipeline.latest()
-        return newest.slot.number if newest else 0
+    def _taken(self) -> int:
+        return len(self._pipeline.checkpoints()) if self._pipeline.exists() else 0
 
 
 def compare(name: str, course: Course, capturing: Capturing, pairs: int, batches: int) -> list[object]:
