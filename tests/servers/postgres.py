@@ -33,6 +33,10 @@ class PostgresServer:
     def url(self, database: str = "postgres", port: int | None = None) -> str:
         return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port or self.port}/{database}"
 
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
     def make_database(self, name: str) -> str:
         """The address of a new and empty database."""
         with adbc.connect(self.url(), autocommit=True) as connection, connection.cursor() as cursor:

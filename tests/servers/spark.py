@@ -107,6 +107,11 @@ def kafka_conf() -> dict[str, str]:
     return {"spark.jars": ",".join(sorted(map(str, _jars("spark-kafka").glob("*.jar"))))}
 
 
+def jdbc_conf() -> dict[str, str]:
+    """What a Spark session needs for its JDBC writer to know PostgreSQL; must be there when the JVM starts."""
+    return {"spark.driver.extraClassPath": f"{_jars('jdbc')}/*"}
+
+
 def _jars(name: str) -> Path:
     folder = SERVERS / name / "lib"
     if not folder.is_dir():

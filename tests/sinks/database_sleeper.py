@@ -1,7 +1,7 @@
 """A driver that stops itself (SIGSTOP) in the middle of a step of a sink; when it wakes it goes on, and tries once
 more. Prints what came of either.
 
-    python database_sleeper.py SINK FOLDER fence|load|rehearsal|commit
+    python database_sleeper.py SINK FOLDER fence|load|rehearsal|copy|commit
 """
 
 from __future__ import annotations
@@ -74,6 +74,10 @@ def main(spec: dict[str, Any], folder: Path, where: str) -> None:
         attempt(lambda: sink.prepare(step(0), rows))
         return
     token = sink.prepare(step(0), rows)
+    if where == "copy":
+        attempt(lambda: sink.commit(step(0), token, Sleeping(rows.staged, rows.place)))
+        attempt(lambda: sink.commit(step(0), token, rows))
+        return
     sleep_after(sink, "_write_marker")
     attempt(lambda: sink.commit(step(0), token, rows))
     attempt(lambda: sink.commit(step(0), token, rows))

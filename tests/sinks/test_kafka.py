@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.decide.chain import NOTHING
 from holdfast.epochs import Holder, Link, Marker
-from holdfast.errors import BadValue, DamagedRecord, Fenced, SinkTaken, SinkUnavailable, SinkUnfit
+from holdfast.errors import BadValue, DamagedRecord, Fenced, HoldfastError, SinkTaken, SinkUnavailable, SinkUnfit
 from holdfast.sinks import kafka_client
 from holdfast.sinks.contract import Sink, Target, WriteMode
 from holdfast.sinks.kafka import Kafka
@@ -344,6 +347,33 @@ def test_a_taker_that_died_before_it_wrote_the_marker_has_taken_nothing(
     assert ids(bootstrap, topic) == [1, 2]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_take_over_amid_commits_ends_them_and_misses_none(
+    bootstrap: str, topic: str, opened: Opened, tmp_path: Path, seed: int
+) -> None:
+    old, taker, rows = opened(0), opened(None), stage(tmp_path, words(1), files=1)
+    old.commit(step(0), {}, rows)
+    ended: list[type[HoldfastError]] = []
+
+    def go_on() -> None:
+        epoch = 1
+        try:
+            while True:
+                old.commit(step(epoch), {}, rows)
+                epoch += 1
+        except HoldfastError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    time.sleep(random.Random(seed).uniform(0, 0.1))
+    epoch = taker.fence(holder(1), NOTHING).at.epoch + 1
+    thread.join()
+    taker.commit(step(epoch, 1), {}, rows)
+    assert ended == [Fenced]
+    assert ids(bootstrap, topic) == [1] * (epoch + 1)
+
+
 # ---- what goes wrong ----
 
 
@@ -407,13 +437,18 @@ def test_a_marker_is_not_overlooked_behind_a_transaction_that_another_has_open(
     other.produce(markers, b"{}", b"another")
     other.flush(30)
     put(sink, 0, stage(tmp_path, words(1)))
+    sink.close()
+    rows = stage(tmp_path, words(2))
     with monkeypatch.context() as patched:
         patched.setattr(kafka_client, "PATIENCE_SECONDS", 3.0)
         with pytest.raises(SinkUnavailable, match="another sink has a transaction open"):
+            sink.commit(step(1), {}, rows)
+        with pytest.raises(SinkUnavailable, match="another sink has a transaction open"):
             opened(1, marker_topic=markers)
     other.abort_transaction(30)
-    assert opened(None, marker_topic=markers).fence(holder(1), NOTHING).at == step(0).after
-    assert ids(bootstrap, topic) == [1]
+    sink.commit(step(1), {}, rows)
+    assert opened(None, marker_topic=markers).fence(holder(1), NOTHING).at == step(1).after
+    assert ids(bootstrap, topic) == [1, 2]
 
 
 def test_what_is_committed_can_not_be_taken_back_and_the_sink_says_so(opened: Opened, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import IsolationLevel, Producer
+from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from holdfast.decide.chain import NOTHING
@@ -162,6 +162,16 @@ def test_a_broker_that_is_started_again_between_prepare_and_commit_takes_the_epo
         sink.close()
 
 
+def until_it_works(bootstrap: str) -> None:
+    """A broker that stood still has lost its place, and comes back to it by and by."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with suppress(KafkaException):
+            make_topic(bootstrap)
+            return
+    raise AssertionError("the broker did not come back")
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """A broker to be paused; it looks often for what can be compacted, and for what took too long."""
@@ -195,6 +205,7 @@ def test_a_commit_whose_answer_did_not_come_is_found_out_by_the_next(
         finally:
             freeze.join()
             os.kill(own.pid, signal.SIGCONT)
+        until_it_works(own.bootstrap)
     sink.commit(step(epoch), token, rows)
     assert len(rows_in(own.bootstrap, topic)) == epoch + 1
     sink.close()

@@ -214,6 +214,19 @@ def test_a_copy_that_went_missing_is_made_again_from_the_staged_rows(url: str, t
     assert ids(url) == [1]
 
 
+def test_a_staged_file_that_went_missing_is_never_named(url: str, tmp_path: Path) -> None:
+    dead = fenced(url)
+    staged = [below(url, stage(tmp_path, words(epoch)), f"hf-0-{epoch}-abc") for epoch in range(2)]
+    tokens = [dead.prepare(step(epoch), rows) for epoch, rows in enumerate(staged)]
+    taker = fenced(url, 1)
+    put_below = below(url, stage(tmp_path, words(10)), "hf-1-0-abc")
+    taker.commit(step(0, 1), taker.prepare(step(0, 1), put_below), put_below)
+    Path(staged[1].place.url, staged[1].staged.files[0].name).unlink()
+    with pytest.raises(DamagedArtifact):
+        taker.commit(step(1), tokens[1], staged[1])
+    assert ids(url) == [10]
+
+
 def test_a_staged_file_that_is_not_whole_is_told_before_the_decision(url: str, tmp_path: Path) -> None:
     sink = fenced(url)
     staged = stage(tmp_path, words(1, 2, 3))

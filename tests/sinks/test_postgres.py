@@ -7,6 +7,7 @@ import decimal
 import random
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.errors import BadValue, SinkUnavailable, SinkUnfit
 from holdfast.sinks import Postgres
 from holdfast.sinks.contract import Sink, Target, WriteMode
 from holdfast.sinks.sql import EPOCH, MARKERS
+from holdfast.sinks.staged import StagedRows
 from holdfast.testing.sinks import SCHEMA, SinkContract, holder, stage, step, words
 from servers import PostgresServer
 from servers.postgres import PASSWORD
@@ -100,6 +102,47 @@ def test_decimals_keep_every_digit(opened: Opened, run: Run, tmp_path: Path) -> 
     values = [decimal.Decimal(chance.choice([1, -1]) * number).scaleb(-12, wide) for number in digits]
     put(opened("exact"), 0, stage(tmp_path, [{"n": n, "d": value} for n, value in enumerate(values)], schema))
     assert [decimal.Decimal(text) for (text,) in run("SELECT d::text FROM exact ORDER BY n")] == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.string(), "text", "a\x00b"),
+        (pa.struct([("s", pa.string())]), {"s": "text"}, {"s": "a\x00b"}),
+        (pa.date32(), datetime.date(1, 1, 1), -2_500_000),
+        (pa.timestamp("us"), datetime.datetime(1, 1, 1), -250_000_000_000_000_000),
+    ],
+)
+def test_a_value_that_the_server_refuses_is_refused_before_the_decision(
+    opened: Opened, run: Run, tmp_path: Path, kind: pa.DataType, good: object, bad: object
+) -> None:
+    schema, sink = pa.schema([("c", kind)]), opened("t")
+    put(sink, 0, stage(tmp_path, [{"c": good}, {"c": None}], schema))
+    with pytest.raises(SinkUnfit):
+        sink.prepare(step(1), stage(tmp_path, [{"c": good}, {"c": bad}], schema))
+    assert run("SELECT count(*) FROM t") == [(2,)]
+    assert left_over(run) == []
+
+
+def test_text_that_is_no_utf8_is_refused_before_the_decision(opened: Opened, run: Run, tmp_path: Path) -> None:
+    table = pa.table({"c": pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())})
+    staged = stage(tmp_path, [], table.schema)
+    with pytest.raises(SinkUnfit, match="UTF8"):
+        opened("t").prepare(step(0), StagedRows(staged.staged, staged.place, table))
+
+
+def test_rows_that_nothing_can_refuse_are_copied_with_the_commit(opened: Opened, run: Run, tmp_path: Path) -> None:
+    sink = opened()
+    for epoch in range(2):
+        staged = stage(tmp_path, words(epoch))
+        token = sink.prepare(step(epoch), staged)
+        assert left_over(run) == []
+        sink.commit(step(epoch), token, staged)
+        sink.commit(step(epoch), token, staged)
+    assert run(f"SELECT id, word, {EPOCH} FROM words ORDER BY 1") == [(0, "w0", 0), (1, "w1", 1)]
+    run("ALTER TABLE words ADD CHECK (id < 5)")
+    sink.prepare(step(2), stage(tmp_path, words(2)))
+    assert len(left_over(run)) == 1
 
 
 def test_a_type_without_a_place_is_refused(opened: Opened) -> None:
@@ -340,6 +383,35 @@ def test_long_names_stay_apart(opened: Opened, run: Run, tmp_path: Path) -> None
     for bad in ("ö" * 32, ""):
         with pytest.raises(BadValue):
             opened(bad)
+
+
+def test_errors_say_the_name_that_the_pipeline_gave_it(opened: Opened, run: Run) -> None:
+    run("CREATE TABLE words (id bigint)")
+    sink = opened("words", None)
+    sink.name = "db"
+    with pytest.raises(SinkUnfit, match="sink 'db'"):
+        sink.check(SCHEMA)
+    with pytest.raises(SinkUnfit, match="sink 'db': invalid byte"):
+        sink.fence(holder(0, "\x00"), NOTHING)
+
+
+# ---- rights ----
+
+
+def test_a_user_who_may_not_write_is_told_before_anything_runs(
+    opened: Opened, postgres_server: PostgresServer, postgres_url: str, run: Run, tmp_path: Path
+) -> None:
+    user = f"u{uuid.uuid4().hex}"
+    run(f"CREATE USER {user} PASSWORD 'low-horse'")
+    run("CREATE TABLE words (id bigint, word text, seen timestamptz)")
+    url = postgres_url.replace(f"postgres:{PASSWORD}", f"{user}:low-horse")
+    with closing(Postgres(url, "words")) as sink:
+        with pytest.raises(SinkUnfit, match="may not append rows in words"):
+            sink.check(SCHEMA)
+        run(f"GRANT INSERT ON words TO {user}")
+        sink.check(SCHEMA)
+    with closing(Postgres(url, "more")) as sink, pytest.raises(SinkUnfit, match="may not make tables in public"):
+        sink.check(SCHEMA)
 
 
 # ---- secrets ----

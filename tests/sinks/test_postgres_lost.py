@@ -21,6 +21,9 @@ from sinks.sleeping import sleeping
 from sinks.table_driver import truth
 from sinks.wire_proxy import wire_proxy
 
+STRICT = "CREATE TABLE words (id bigint PRIMARY KEY, word text, seen timestamptz)"
+"""A table whose rows must be tried first."""
+
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +38,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_load_that_a_crash_of_the_server_has_emptied_is_made_again(
     postgres_server: PostgresServer, opened: Opened, postgres_url: str, tmp_path: Path
 ) -> None:
-    sink = opened()
+    sink = opened(mode="upsert", key=["id"])
     staged = stage(tmp_path, words(*range(100)))
     token = sink.prepare(step(0), staged)
     postgres_server.stop("immediate")
@@ -90,6 +93,7 @@ def test_a_connection_that_is_lost_in_the_commit_leaves_it_unknown_and_the_same_
 def test_a_connection_that_is_lost_in_a_prepare_leaves_nothing(
     postgres_server: PostgresServer, postgres_url: str, run: Run, tmp_path: Path, words_of_it: bytes
 ) -> None:
+    run(STRICT)
     with wire_proxy(postgres_server.port) as proxy:
         sink = Postgres(postgres_url.replace(f":{postgres_server.port}/", f":{proxy.port}/"), "words")
         sink.fence(holder(0), NOTHING)
@@ -102,6 +106,7 @@ def test_a_connection_that_is_lost_in_a_prepare_leaves_nothing(
 
 
 def test_a_staged_file_that_is_damaged_is_told_and_leaves_nothing(opened: Opened, run: Run, tmp_path: Path) -> None:
+    run(STRICT)
     sink, staged = opened(), stage(tmp_path, words(*range(10)))
     path = Path(staged.place.url) / staged.staged.files[1].name
     path.write_bytes(b"PAR1" + path.read_bytes()[4:-4])
@@ -114,7 +119,7 @@ def test_a_staged_file_that_is_damaged_is_told_and_leaves_nothing(opened: Opened
 
 
 def test_a_prepare_leaves_no_transaction_open(opened: Opened, run: Run, tmp_path: Path) -> None:
-    run("CREATE TABLE words (id bigint PRIMARY KEY, word text, seen timestamptz)")
+    run(STRICT)
     opened().prepare(step(0), stage(tmp_path, words(1)))
     ours = "FROM pg_stat_activity WHERE application_name = 'holdfast pipeline-1 0' AND datname = current_database()"
     assert {state for (state,) in run(f"SELECT state {ours}")} == {"idle"}
@@ -141,8 +146,8 @@ def test_a_fence_takes_away_what_drivers_before_it_have_loaded_for_its_own_table
     opened: Opened, run: Run, tmp_path: Path
 ) -> None:
     run("CREATE UNLOGGED TABLE words_holdfast_ (id int)")
-    opened("words", 3).prepare(step(0, 3), stage(tmp_path, words(1)))
-    opened("words_holdfast_1", 3).prepare(step(0, 3), stage(tmp_path, words(1)))
+    for table in ("words", "words_holdfast_1"):
+        opened(table, 3, mode="overwrite").prepare(step(0, 3), stage(tmp_path, words(1)))
     before = set(left_over(run))
     assert len(before) == 3
     opened("words", 3)
@@ -181,12 +186,12 @@ def spec(postgres_url: str) -> dict[str, str]:
     return {"kind": "postgres", "url": postgres_url, "table": "words"}
 
 
-@pytest.mark.parametrize("where", ["fence", "load", "rehearsal", "commit"])
+@pytest.mark.parametrize("where", ["fence", "load", "rehearsal", "copy", "commit"])
 def test_a_driver_that_sleeps_in_the_middle_of_a_step_keeps_nobody_waiting_and_commits_nothing(
     soon: None, opened: Opened, spec: dict[str, str], run: Run, tmp_path: Path, where: str
 ) -> None:
-    if where == "rehearsal":
-        run("CREATE TABLE words (id bigint PRIMARY KEY, word text, seen timestamptz)")
+    if where in ("load", "rehearsal"):
+        run(STRICT)
     with sleeping(spec, tmp_path, where) as zombie:
         taker = opened("words", 1)
         staged = stage(tmp_path, words(7, word="taken"))

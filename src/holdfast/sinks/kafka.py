@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.decide.chain import Holder, Link, Marker, Step, admit, raise_fence
+from holdfast.decide.chain import NOTHING, Holder, Link, Marker, Step, admit, raise_fence
 from holdfast.errors import BadValue, DamagedRecord, SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.kafka_client import Cluster, ProducerLost, Topic, Transactions
@@ -108,7 +108,7 @@ class Kafka(Sink):
     def fence(self, holder: Holder, begin: Link) -> Marker:
         with self._asking("fencing"):
             self._require_marker_topic()
-        raised = self._transact("fencing", lambda marker: raise_fence(self.name, marker, holder, begin), None)
+        raised = self._transact("fencing", holder, lambda marker: raise_fence(self.name, marker, holder, begin), None)
         assert raised is not None
         self._holder = holder
         return raised
@@ -134,7 +134,7 @@ class Kafka(Sink):
 
     def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:  # noqa: ARG002 - the rows are all there is
         holder = self._mine()
-        self._transact("committing", lambda marker: admit(self.name, marker, holder, step), rows)
+        self._transact("committing", holder, lambda marker: admit(self.name, marker, holder, step), rows)
         return {"epoch": step.epoch}
 
     def abort(self, token: Any) -> None:
@@ -155,7 +155,7 @@ class Kafka(Sink):
     # ---- transactions ----
 
     def _transact(
-        self, action: str, decide: Callable[[Marker | None], Marker | None], rows: StagedRows | None
+        self, action: str, holder: Holder, decide: Callable[[Marker | None], Marker | None], rows: StagedRows | None
     ) -> Marker | None:
         """Write the rows, and the marker that `decide` makes of the one that is there, in one transaction.
 
@@ -165,13 +165,10 @@ class Kafka(Sink):
         """
         for attempt in range(ATTEMPTS):
             if self._producer is None:
-                with self._asking(action):
-                    seen = self._seen(0)
-                # Whoever is refused by what can be seen must not shut out the one who is at work.
-                if decide(seen) is None:
-                    return None
                 time.sleep(random.uniform(0, 0.1) * attempt)
                 with self._asking(action):
+                    # What can be seen may be old, but one who is refused by it must not shut out the one at work.
+                    raise_fence(self.name, self._seen(0), holder, NOTHING)
                     self._open()
             assert self._producer is not None
             after = decide(self._marker)

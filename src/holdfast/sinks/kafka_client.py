@@ -115,7 +115,8 @@ class Cluster:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._admin.describe_configs([resource], request_timeout=PATIENCE_SECONDS)[resource].result()
         replicas = min(len(partition.replicas) for partition in found.partitions)
-        may_write = AclOperation.WRITE in found.authorized_operations
+        rights = found.authorized_operations
+        may_write = not rights or AclOperation.WRITE in rights
         return Topic(len(found.partitions), replicas, {key: entry.value for key, entry in config.items()}, may_write)
 
     def make_topic(self, name: str, replicas: int, config: dict[str, str]) -> None:
@@ -142,13 +143,15 @@ class Cluster:
     def last(self, topic: str, key: bytes) -> bytes | None:
         """The last record of a key that can be seen in a topic of one partition."""
         end = self._end(topic, IsolationLevel.READ_COMMITTED)
+        if end == 0:
+            return None
         consumer = Consumer(
             {
                 **self._conf,
                 "group.id": topic,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "auto.offset.reset": "error",
+                "auto.offset.reset": "earliest",
                 # The end is told by an answer without records, which a broker holds back for so long.
                 "fetch.wait.max.ms": 10,
                 "isolation.level": "read_committed",
@@ -242,11 +245,13 @@ class Transactions:
 
     def _cause(self, producer: Producer, error: KafkaError) -> KafkaError:
         """What went wrong first; a call may say no more than that something did."""
-        if error.code() == KafkaError._FATAL:
-            try:
+        try:
+            if error.code() == KafkaError._STATE:
+                producer.poll(0)
+            elif error.code() == KafkaError._FATAL:
                 producer.begin_transaction()
-            except KafkaException as told:
-                return _error(told)
+        except KafkaException as told:
+            return _error(told)
         return self._failed[0] if self._failed and error.code() == KafkaError._STATE else error
 
 

@@ -115,7 +115,7 @@ class Parquet(Sink):
             self._held()
             staged_footers(self.name, rows)
             brought = self._files.bring_in(self._mine(), step, rows)
-        self._prepared.add(brought.folder)
+        self._prepared = {file.key for file in brought.files}
         return msgspec.to_builtins(brought)
 
     def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
@@ -140,7 +140,7 @@ class Parquet(Sink):
 
     def abort(self, token: Any) -> None:
         folder = msgspec.convert(token, Brought).folder
-        self._prepared.discard(folder)
+        self._prepared.clear()
         if folder:
             with self._reaching("abort"):
                 self._files.discard(folder)
@@ -256,7 +256,7 @@ class Parquet(Sink):
     def _brought(self, step: Step, token: Any, rows: StagedRows) -> Brought:
         """What was prepared; brought in anew if it went with the process that did it."""
         brought = msgspec.convert(token, Brought)
-        if brought.folder in self._prepared or self._files.are_there(brought.files):
+        if self._prepared.issuperset(file.key for file in brought.files) or self._files.are_there(brought.files):
             return brought
         if not brought.folder:
             self._files.require(brought.files)

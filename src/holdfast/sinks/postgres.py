@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.decide.chain import Holder, Link, Marker, Step
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
+from holdfast.sinks import postgres_catalog as catalog
 from holdfast.sinks.contract import WriteMode
 from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
-from holdfast.sinks.postgres_types import fits, type_of
-from holdfast.sinks.sql import MARKERS, Database, SqlSink, Standing, quoted
+from holdfast.sinks.postgres_types import are_taken, fits, type_of
+from holdfast.sinks.sql import EPOCH, MARKERS, Database, SqlSink, Standing, quoted
+from holdfast.sinks.staged import StagedRows
 
 __all__ = ["Postgres"]
 
@@ -22,38 +25,10 @@ PATIENCE_SECONDS = 30.0
 """How long a lock of somebody else on the table is waited for."""
 FENCE_PATIENCE_SECONDS = 5.0
 """How long a fence waits for a driver that it overtakes, before it ends its sessions."""
+DIRECT = ""
+"""The load of an epoch whose rows go into the table with the commit, straight from their files."""
 NAME_BYTES = 63
 """Longer names the server cuts, without an error."""
-
-# What only the table itself can tell of a row, before it is in: whatever follows from its other rows or from other
-# tables, from a program, or from the size of a value in an index. NOT NULL and CHECK the loaded table has as well.
-_OWN_RULES = """
-SELECT 1 FROM pg_class c WHERE c.oid = to_regclass(?1) AND (
-  c.relkind <> 'r' OR c.relhastriggers OR c.relhasrules OR c.relrowsecurity
-  OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
-             AND a.attname = ANY (?2) AND (a.attgenerated <> '' OR a.attidentity = 'a'))
-  OR EXISTS (SELECT 1 FROM pg_constraint r JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (r.conkey)
-             WHERE r.conrelid = c.oid AND r.contype = 'c' AND NOT a.attname = ANY (?2))
-  OR EXISTS (SELECT 1 FROM pg_index i LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-             WHERE i.indrelid = c.oid AND i.indexrelid::text <> ?3
-             AND (i.indisunique OR i.indisexclusion OR 0 = ANY (i.indkey) OR a.attlen < 0)))
-"""
-_KEY_INDEX = """
-SELECT i.indexrelid::text FROM pg_index i WHERE i.indrelid = to_regclass(?1)
-  AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-  AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
-       WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) = ?2
-"""
-_COLUMNS = """
-SELECT a.attname::text, CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod)
-                                       ELSE format_type(a.atttypid, a.atttypmod) END
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
-_NEEDED = """
-SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND a.attnotnull
-AND NOT a.attisdropped AND NOT a.atthasdef AND a.attidentity = ''
-"""
 
 
 class Postgres(SqlSink):
@@ -61,7 +36,8 @@ class Postgres(SqlSink):
 
     `url` is an address as libpq takes it; what it does not say (a password, certificates) comes from where libpq looks
     for it. `table` may name its schema ("sales.orders"), or `schema` does; else it is the first of the search path.
-    Nested values are JSONB. An epoch is loaded through the driver into an unlogged table beside it, a part at a time.
+    Nested values are JSONB. Rows pass through the driver, a part at a time: appended to a table that can't refuse them
+    they are copied into it with the commit; else they are loaded into an unlogged table beside it first.
     """
 
     def __init__(
@@ -75,7 +51,7 @@ class Postgres(SqlSink):
                 raise BadValue("table of a Postgres sink", f"{name!r} is not a name of 1 to {NAME_BYTES} bytes")
         self.schema = schema
         self._shown = shown(url)
-        self._sessions = Sessions(url, self.name)
+        self._sessions = Sessions(url, lambda: self.name)
         self._sessions.begin("holdfast", PATIENCE_SECONDS)
 
     @property
@@ -103,20 +79,34 @@ class Postgres(SqlSink):
     def check(self, schema: pa.Schema) -> None:
         super().check(schema)
         with self._reading() as db:
-            if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?1", (self._namespace,)):
-                raise SinkUnfit(self.name, f"there is no schema {self._namespace}")
-            table = (self._named(self.table),)
-            kinds = db.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(?1)", table)
-            if not kinds:
-                return
-            if kinds[0][0] not in "rp":
-                raise SinkUnfit(self.name, f"{self.table} is no table")
-            missing = [name for (name,) in db.execute(_NEEDED, table) if name not in schema.names]
-            if missing:
-                raise SinkUnfit(self.name, f"{', '.join(missing)} in {self.table} need a value, and the rows have none")
-            if self.mode == "upsert" and not self._key_index(db):
-                why = f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {', '.join(self.key)}"
+            if why := self._why_unfit(db, schema):
                 raise SinkUnfit(self.name, why)
+
+    def _why_unfit(self, db: Database, schema: pa.Schema) -> str | None:
+        table, namespace = self._named(self.table), self._namespace
+        if not catalog.has_schema(db, namespace):
+            return f"there is no schema {namespace}"
+        kind = catalog.kind_of(db, table)
+        if kind is None:
+            may = catalog.may_make_tables(db, namespace)
+            return None if may else f"the user of the database may not make tables in {namespace}"
+        if kind not in "rp":
+            return f"{self.table} is no table"
+        if not catalog.may_write(db, table, self.mode):
+            return f"the user of the database may not {self.mode} rows in {self.table}"
+        if missing := [name for name in catalog.needed_columns(db, table) if name not in schema.names]:
+            return f"{', '.join(missing)} in {self.table} need a value, and the rows have none"
+        if self.mode == "upsert" and not catalog.key_index(db, table, self.key):
+            return f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {', '.join(self.key)}"
+        return None
+
+    def prepare(self, step: Step, rows: StagedRows) -> Any:
+        if not self._goes_directly(rows):
+            return super().prepare(step, rows)
+        self.check(rows.schema)
+        with self._reading() as db:
+            self._held(db)
+        return {"stage": DIRECT}
 
     # ---- what a database has to say ----
 
@@ -142,7 +132,7 @@ class Postgres(SqlSink):
             yield session
 
     def _columns(self, db: Database, table: str) -> dict[str, str]:
-        return dict(db.execute(_COLUMNS, (self._named(table),)))
+        return catalog.columns_of(db, self._named(table))
 
     def _type(self, field: pa.Field) -> str:
         kind = type_of(field.type)
@@ -171,7 +161,16 @@ class Postgres(SqlSink):
     def _has_stage(self, db: Database, stage: str) -> bool:
         return bool(self._columns(db, stage))
 
+    def _is_whole(self, db: Database, stage: str, rows: int) -> bool:
+        """One COPY loads all of them or none, and a crash of the server leaves none: a single row tells."""
+        if stage == DIRECT:
+            return True
+        there = self._has_stage(db, stage)
+        return there and bool(db.execute(f"SELECT 1 FROM {self._named(stage)} LIMIT 1")) == (rows > 0)
+
     def _drop_stage(self, stage: str) -> None:
+        if stage == DIRECT:
+            return
         with self._sessions.open() as session:
             session.execute(f"DROP TABLE IF EXISTS {self._named(stage)}")
 
@@ -182,6 +181,33 @@ class Postgres(SqlSink):
         return self._named(stage)
 
     # ---- rows ----
+
+    def _goes_directly(self, rows: StagedRows) -> bool:
+        """Whether neither the table nor the server can refuse the rows: then they need not be loaded before.
+
+        That halves the work. It is so for a table that the sink has made and nobody has changed.
+        """
+        if self.mode != "append":
+            return False
+        wanted = self._wanted(rows.schema)
+        with self._sessions.open() as session:
+            there = self._columns(session, self.table)
+            there.pop(EPOCH, None)
+            if there not in ({}, wanted) or not catalog.is_plain(session, self._named(self.table), list(wanted)):
+                return False
+            batches = (session.encoded(batch, wanted) for batch in rows.batches())
+            return all(are_taken(column, wanted[name]) for batch in batches for name, column in _columns_of(batch))
+
+    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows) -> None:
+        if stage != DIRECT:
+            super()._put(db, stage, epoch, rows)
+            return
+        assert isinstance(db, _Transaction)
+        kinds, reader = self._wanted(rows.schema), rows.reader()
+        if EPOCH in self._columns(db, self.table):
+            schema = rows.schema.append(pa.field(EPOCH, pa.int64()))
+            reader = pa.RecordBatchReader.from_batches(schema, _with_epoch(reader, epoch, schema))
+        db.session.fill(self._namespace, self.table, reader, {**kinds, EPOCH: "bigint"})
 
     def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
         super()._apply(db, stage, epoch, columns)
@@ -202,19 +228,15 @@ class Postgres(SqlSink):
             db.execute(f"ALTER TABLE {self._named(stage)} ADD PRIMARY KEY ({quoted(*self.key)})")
 
     def _has_own_rules(self, db: Database, columns: list[str]) -> bool:
-        key = self._key_index(db) if self.mode == "upsert" else ""
-        return bool(db.execute(_OWN_RULES, (self._named(self.table), columns, key)))
+        table = self._named(self.table)
+        proven = catalog.key_index(db, table, self.key) if self.mode == "upsert" else ""
+        return catalog.has_own_rules(db, table, columns, proven)
 
     # ---- tables ----
 
     @property
     def _namespace(self) -> str:
         return self.schema or self._sessions.schema
-
-    def _key_index(self, db: Database) -> str:
-        """The unique index on exactly the key; empty if there is none."""
-        found = db.execute(_KEY_INDEX, (self._named(self.table), sorted(self.key)))
-        return str(found[0][0]) if found else ""
 
     @property
     def _before(self) -> str:
@@ -231,10 +253,8 @@ class Postgres(SqlSink):
     def _sweep(self, holder: Holder) -> None:
         """Take away what drivers before this one have loaded: what of it was decided is loaded again from its files."""
         with self._reading() as db:
-            unlogged = "relpersistence = 'u' AND relkind = 'r' AND relnamespace = to_regnamespace(?1)"
-            named = f"SELECT relname::text FROM pg_class WHERE {unlogged} AND starts_with(relname::text, ?2)"
-            found = db.execute(named, (quoted(self._namespace), self._stage_prefix))
-        for (name,) in found:
+            found = catalog.unlogged_tables(db, quoted(self._namespace), self._stage_prefix)
+        for name in found:
             of = re.fullmatch(r"(\d+)_\d+_[^_]{0,8}", name.removeprefix(self._stage_prefix))
             if of and int(of[1]) < holder.generation:
                 self._drop_stage(name)
@@ -259,7 +279,7 @@ class Postgres(SqlSink):
 
     def _marker(self, db: Database) -> Standing | None:
         if isinstance(db, _Transaction) and self._columns(db, MARKERS):
-            db.execute(f"SELECT 1 FROM {self._named(MARKERS)} WHERE target = ?1 FOR UPDATE", (self.table,))
+            db.execute(f"SELECT 1 FROM {self._named(MARKERS)} WHERE target = ?1 FOR UPDATE", (self._entry,))
         return super()._marker(db)
 
     def _end_sessions_before(self, holder: Holder) -> None:
@@ -277,7 +297,18 @@ class _Transaction:
     """A session in which a transaction is open."""
 
     def __init__(self, session: Session) -> None:
+        self.session = session
         self.execute = session.execute
+
+
+def _columns_of(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+    return zip(batch.schema.names, batch.columns, strict=True)
+
+
+def _with_epoch(rows: Iterable[pa.RecordBatch], epoch: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        same = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
+        yield pa.RecordBatch.from_arrays([*batch.columns, same], schema=schema)
 
 
 def _take_turns(db: Database, what: str) -> None:

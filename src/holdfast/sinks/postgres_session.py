@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -28,7 +28,7 @@ class Locked(SinkUnavailable):
 class Session:
     """One connection, with our own names for what goes wrong."""
 
-    def __init__(self, connection: adbc.Connection, sink: str) -> None:
+    def __init__(self, connection: adbc.Connection, sink: Callable[[], str]) -> None:
         self._connection = connection
         self._sink = sink
         self.backend = (0, "")
@@ -49,10 +49,10 @@ class Session:
             raise self._told(statement.split()[0], error) from error
 
     def fill(self, schema: str, table: str, rows: pa.RecordBatchReader, kinds: Mapping[str, str]) -> None:
-        """Load rows into a table whose columns are of these types, by one COPY: all of them or none."""
+        """Bring rows into a table whose columns are of these types, by one COPY: all of them or none."""
         failed: list[Exception] = []
-        batches = remembering((self._encoded(batch, kinds) for batch in rows), failed)
-        encoded = self._encoded(pa.RecordBatch.from_pylist([], rows.schema), kinds).schema
+        batches = remembering((self.encoded(batch, kinds) for batch in rows), failed)
+        encoded = self.encoded(pa.RecordBatch.from_pylist([], rows.schema), kinds).schema
         try:
             with self._connection.cursor() as cursor:
                 reader = pa.RecordBatchReader.from_batches(encoded, batches)
@@ -63,13 +63,14 @@ class Session:
                 raise failed[0] from None
             raise self._told("load", error) from error
 
-    def _encoded(self, batch: pa.RecordBatch, kinds: Mapping[str, str]) -> pa.RecordBatch:
+    def encoded(self, batch: pa.RecordBatch, kinds: Mapping[str, str]) -> pa.RecordBatch:
+        """Rows as they go over the wire. Raises SinkUnfit for values that a type can't hold."""
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:
                 columns.append(on_the_wire(column, kinds[name]))
             except pa.ArrowInvalid as error:
-                raise SinkUnfit(self._sink, f"the column {name} is {kinds[name]}: {error}") from error
+                raise SinkUnfit(self._sink(), f"the column {name} is {kinds[name]}: {error}") from error
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def is_alive(self) -> bool:
@@ -90,17 +91,20 @@ class Session:
         why = ": ".join(filter(None, words)) or str(error).strip()
         state = error.sqlstate or ""
         if state == "55P03":
-            return Locked(self._sink, action, f"somebody else has held on to it for too long ({why})")
+            return Locked(self._sink(), action, f"somebody else has held on to it for too long ({why})")
         if state.startswith(_UNFIT):
-            return SinkUnfit(self._sink, why)
+            return SinkUnfit(self._sink(), why)
         self.failed = True
-        return SinkUnavailable(self._sink, action, why)
+        return SinkUnavailable(self._sink(), action, why)
 
 
 class Sessions:
-    """Sessions that are kept for the next use; one that failed is not. Any thread may open one."""
+    """Sessions that are kept for the next use; one that failed is not. Any thread may open one.
 
-    def __init__(self, url: str, sink: str) -> None:
+    `sink` tells the name that stands in errors: a pipeline gives a sink its name when it is made already.
+    """
+
+    def __init__(self, url: str, sink: Callable[[], str]) -> None:
         self._url = url
         self._secrets = _secrets(_split(url))
         self._sink = sink
@@ -155,7 +159,7 @@ class Sessions:
             for secret in self._secrets:
                 why = why.replace(secret, "***")
             # Not chained: the driver quotes what it can't read.
-            raise SinkUnavailable(self._sink, "connect", why) from None
+            raise SinkUnavailable(self._sink(), "connect", why) from None
         settings = self._settings
         chosen = ", ".join(f"set_config('{key}', ?{number + 1}, false)" for number, key in enumerate(settings))
         try:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from holdfast.sinks.json_text import json_text
 
-__all__ = ["fits", "on_the_wire", "type_of"]
+__all__ = ["are_taken", "fits", "on_the_wire", "type_of"]
 
 _PLAIN: list[tuple[str, pa.DataType]] = [
     ("boolean", pa.bool_()),
@@ -40,6 +40,18 @@ _TAKEN_BY = {
     "text": ("text", "character varying", "character", "citext", "uuid", "json", "jsonb"),
     "jsonb": ("jsonb", "json"),
 }
+
+_ALWAYS = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision", "bytea", "interval")
+_JULIAN_0, _DAY = -2_440_588, 86_400_000_000
+_RANGES = {
+    "date": (_JULIAN_0, 2_145_042_906),
+    "time without time zone": (0, _DAY),
+    "timestamp without time zone": (_JULIAN_0 * _DAY, 2**63),
+    "timestamp with time zone": (_JULIAN_0 * _DAY, 2**63),
+}
+"""Where the server's calendar begins and ends, in days and microseconds since 1970."""
+_LARGE = 2**27
+"""Bytes of a value from which on one is not sure that it fits into a row."""
 
 
 def type_of(kind: pa.DataType) -> str | None:
@@ -92,6 +104,26 @@ def on_the_wire(column: pa.Array, kind: str) -> pa.Array:
         # One byte says the version of the format; what follows is the text of it.
         return text if name == "json" else pc.binary_join_element_wise("\x01", text, "").cast(pa.binary())
     return column.cast(_WIRE[name])
+
+
+def are_taken(column: pa.Array, kind: str) -> bool:
+    """Whether the server is sure to take values that are on the wire, whatever they are; a no is only a doubt."""
+    name, _ = _read(kind)
+    if name in ("text", "jsonb"):
+        try:
+            # A cast looks whether it is UTF-8, and a check of what is text already does.
+            text = column.cast(pa.string())
+            text.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        nothing = "\\u0000" if name == "jsonb" else "\x00"
+        large = pc.greater(pc.binary_length(text), _LARGE)
+        return not pc.any(pc.or_(pc.match_substring(text, nothing), large)).as_py()
+    if name in _RANGES:
+        found = pc.min_max(column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())).as_py()
+        first, end = _RANGES[name]
+        return found["min"] is None or (found["min"] >= first and found["max"] < end)
+    return name in _ALWAYS
 
 
 def _read(kind: str) -> tuple[str, list[int]]:

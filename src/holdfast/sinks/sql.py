@@ -186,10 +186,10 @@ class SqlSink(Sink):
             if after is None:
                 return True
             # In this very transaction: what is counted now can't be lost before the rows are in.
-            if not self._has_stage(db, stage) or self._count(db, self._staged(stage)) != rows.staged.rows:
+            if not self._is_whole(db, stage, rows.staged.rows):
                 return False
             made = self._make_table(db, rows.schema)
-            self._apply(db, stage, step.epoch, list(self._wanted(rows.schema)))
+            self._put(db, stage, step.epoch, rows)
             self._write_marker(db, standing._replace(marker=after, made_here=standing.made_here or made))
             return True
 
@@ -239,6 +239,10 @@ class SqlSink(Sink):
             self._held(db)
             self._apply(db, stage, epoch, columns)
             raise _Rehearsed
+
+    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows) -> None:
+        """Bring the rows of an epoch into the table."""
+        self._apply(db, stage, epoch, list(self._wanted(rows.schema)))
 
     def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
         if self.mode == "append":
@@ -309,6 +313,10 @@ class SqlSink(Sink):
     def _keys_in(self, source: str) -> str:
         # Not EXISTS: some databases would look through the source for every row of the table.
         return f"({quoted(*self.key)}) IN (SELECT {quoted(*self.key)} FROM {source})"
+
+    def _is_whole(self, db: Database, stage: str, rows: int) -> bool:
+        """Whether a load is there with all its rows."""
+        return self._has_stage(db, stage) and self._count(db, self._staged(stage)) == rows
 
     def _count(self, db: Database, source: str) -> int:
         [(count,)] = db.execute(f"SELECT COUNT(*) FROM {source}")
