@@ -75,6 +75,9 @@ def main(spec: dict[str, Any], folder: Path, where: str) -> None:
         return
     token = sink.prepare(step(0), rows)
     if where == "copy":
+        # Another handle, which has not read them yet.
+        sink = open_sink(spec)
+        sink.fence(holder(0), NOTHING)
         attempt(lambda: sink.commit(step(0), token, Sleeping(rows.staged, rows.place)))
         attempt(lambda: sink.commit(step(0), token, rows))
         return

@@ -5,7 +5,7 @@
 SINK says what sink to make; rows are staged below its root, or beside the ledger. Each epoch is staged, prepared,
 decided (a file in the ledger) and committed; an epoch that was decided and not committed is driven on first. At a step
 that is named (staged, prepared, decided) it waits for a file `go` in the ledger. Epoch n holds the ids from 10 n to
-10 n + 9; in mode upsert it also changes the first id of each epoch before it.
+10 n + 9; in mode upsert it also changes the first id of each of the 20 epochs before it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ FENCED = 5
 
 def rows_of(epoch: int, mode: str) -> list[dict[str, Any]]:
     new = [{"id": 10 * epoch + number, "word": f"e{epoch}"} for number in range(10)]
-    changed = [{"id": 10 * before, "word": f"e{epoch}"} for before in range(epoch)] if mode == "upsert" else []
-    return new + changed
+    if mode != "upsert":
+        return new
+    return new + [{"id": 10 * before, "word": f"e{epoch}"} for before in range(max(0, epoch - 20), epoch)]
 
 
 def truth(epochs: int, mode: str) -> list[tuple[int, str]]:
     """What the table holds in the end."""
     found: dict[int, str] = {}
-    for epoch in range(epochs):
+    for epoch in range(epochs - 1 if mode == "overwrite" else 0, epochs):
         found.update({row["id"]: row["word"] for row in rows_of(epoch, mode)})
     return sorted(found.items())
 

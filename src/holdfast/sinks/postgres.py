@@ -17,7 +17,7 @@ from holdfast.sinks.contract import WriteMode
 from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
 from holdfast.sinks.postgres_types import are_taken, fits, type_of
 from holdfast.sinks.sql import EPOCH, MARKERS, Database, SqlSink, Standing, quoted
-from holdfast.sinks.staged import StagedRows
+from holdfast.sinks.staged import Staged, StagedRows
 
 __all__ = ["Postgres"]
 
@@ -27,6 +27,8 @@ FENCE_PATIENCE_SECONDS = 5.0
 """How long a fence waits for a driver that it overtakes, before it ends its sessions."""
 DIRECT = ""
 """The load of an epoch whose rows go into the table with the commit, straight from their files."""
+AHEAD_BYTES = 64 * 1024 * 1024
+"""How much of an epoch's rows is kept in memory from the look through them to the commit."""
 NAME_BYTES = 63
 """Longer names the server cuts, without an error."""
 
@@ -53,12 +55,14 @@ class Postgres(SqlSink):
         self._shown = shown(url)
         self._sessions = Sessions(url, lambda: self.name)
         self._sessions.begin("holdfast", PATIENCE_SECONDS)
+        self._ahead: tuple[Staged, list[pa.RecordBatch]] | None = None
 
     @property
     def target(self) -> str:
         return f"{self._shown}#{self.schema + '.' if self.schema else ''}{self.table}"
 
     def close(self) -> None:
+        self._ahead = None
         self._sessions.close()
 
     # ---- the contract, as far as it is PostgreSQL's own ----
@@ -185,29 +189,42 @@ class Postgres(SqlSink):
     def _goes_directly(self, rows: StagedRows) -> bool:
         """Whether neither the table nor the server can refuse the rows: then they need not be loaded before.
 
-        That halves the work. It is so for a table that the sink has made and nobody has changed.
+        That halves the work. It is so for a table that the sink has made and nobody has changed. Rows that were looked
+        through for it are kept for the commit, if they are not too many, and need not be read a second time.
         """
         if self.mode != "append":
             return False
-        wanted = self._wanted(rows.schema)
+        wanted, ahead, size = self._wanted(rows.schema), list[pa.RecordBatch](), 0
         with self._sessions.open() as session:
             there = self._columns(session, self.table)
             there.pop(EPOCH, None)
             if there not in ({}, wanted) or not catalog.is_plain(session, self._named(self.table), list(wanted)):
                 return False
-            batches = (session.encoded(batch, wanted) for batch in rows.batches())
-            return all(are_taken(column, wanted[name]) for batch in batches for name, column in _columns_of(batch))
+            for batch in rows.batches():
+                encoded = session.encoded(batch, wanted)
+                if not all(map(are_taken, encoded.columns, wanted.values())):
+                    return False
+                ahead.append(batch)
+                size += batch.nbytes
+                if size > AHEAD_BYTES:
+                    ahead.clear()
+        self._ahead = (rows.staged, ahead) if size <= AHEAD_BYTES else None
+        return True
 
     def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows) -> None:
         if stage != DIRECT:
             super()._put(db, stage, epoch, rows)
             return
         assert isinstance(db, _Transaction)
-        kinds, reader = self._wanted(rows.schema), rows.reader()
+        schema, batches = rows.schema, rows.batches()
+        if self._ahead is not None and self._ahead[0] == rows.staged:
+            batches = iter(self._ahead[1])
         if EPOCH in self._columns(db, self.table):
-            schema = rows.schema.append(pa.field(EPOCH, pa.int64()))
-            reader = pa.RecordBatchReader.from_batches(schema, _with_epoch(reader, epoch, schema))
-        db.session.fill(self._namespace, self.table, reader, {**kinds, EPOCH: "bigint"})
+            schema = schema.append(pa.field(EPOCH, pa.int64()))
+            batches = _with_epoch(batches, epoch, schema)
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        db.session.fill(self._namespace, self.table, reader, {**self._wanted(rows.schema), EPOCH: "bigint"})
+        self._ahead = None
 
     def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
         super()._apply(db, stage, epoch, columns)
@@ -299,10 +316,6 @@ class _Transaction:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.execute = session.execute
-
-
-def _columns_of(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    return zip(batch.schema.names, batch.columns, strict=True)
 
 
 def _with_epoch(rows: Iterable[pa.RecordBatch], epoch: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
