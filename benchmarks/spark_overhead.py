@@ -125,7 +125,7 @@ def compare(name: str, course: Course, capturing: Capturing, pairs: int, batches
 def main() -> None:
     options = argparse.ArgumentParser(description="what captures take from a running query")
     options.add_argument("--pairs", type=int, default=12)
-    options.add_argument("--batches", type=int, default=25)
+    options.add_argument("--batches", type=int, default=20)
     options.add_argument("--rows", type=int, default=10_000)
     options.add_argument("--keys", type=int, default=1_000_000)
     chosen = options.parse_args()
