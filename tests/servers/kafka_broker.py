@@ -80,7 +80,7 @@ class KafkaBroker:
     @contextlib.contextmanager
     def running(self) -> Iterator[KafkaServer]:
         with running(self._command, self._folder / "run", accepts(self._port), {}) as process:
-            AdminClient(self._client).list_topics(timeout=30)
+            AdminClient({**self._client}).list_topics(timeout=30)
             yield KafkaServer(self._client["bootstrap.servers"], process.pid)
 
 
