@@ -45,7 +45,9 @@ FINAL = (Fenced, OtherTimeline, NotActivated, NotCapturable)
 TICK_SECONDS = 1.0
 """How soon the end of the query, or a request from another terminal, is noticed."""
 LOOK_SECONDS = 0.02
-"""How soon the end of a batch is noticed where batches count."""
+"""How soon the end of a batch is noticed where somebody waits for it."""
+COMMIT_SECONDS = 0.05
+"""How soon it is noticed where batches are counted: a look takes little, and they go on for as long as the query."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MANY = 1 << 62
 EXIT_SECONDS = 30.0
@@ -273,7 +275,8 @@ class Follower:
         is_woken = False
         while not is_woken and (left := until - time.monotonic()) > 0:
             with self._changed:
-                is_woken = self._changed.wait_for(lambda: self._woken, min(left, LOOK_SECONDS) if self._sees else left)
+                nap = min(left, COMMIT_SECONDS) if self._sees else left
+                is_woken = self._changed.wait_for(lambda: self._woken, nap)
                 self._woken = False
             is_woken |= self._sees and self._has_committed()
 
