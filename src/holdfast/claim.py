@@ -36,12 +36,13 @@ class Begin:
     """Where a generation is to begin: at a checkpoint and an epoch, or (slot None) at nothing.
 
     `follows` is the generation whose decisions on epochs after the checkpoint it adopts; None: those of the
-    checkpoint's own, if any.
+    checkpoint's own, if any. `origin` says where the state comes from, if not from this pipeline.
     """
 
     slot: Slot | None = None
     adopted_epoch: int | None = None
     follows: int | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ def _begin(records: PipelineRecords, number: int, begin: Begin) -> None:
         from_slot=begin.slot.number if begin.slot else None,
         adopted_epoch=begin.adopted_epoch,
         follows=begin.follows,
+        origin=begin.origin,
     )
     void = Base(token=new_token(), generation=number, void=True)
     if not records.create_or_void(records.keys.base(number), base, void):

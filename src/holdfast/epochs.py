@@ -96,7 +96,8 @@ class EpochDecision(Record, frozen=True):
 
     `offsets` and `sources` are the bytes of Spark's own logs for it, by which it can be run again on the same
     boundaries; `tokens` are what each sink prepared, `backs` where each stood before; `tables` the versions of
-    reference tables that it read. Of two decisions of one generation on the same epoch the higher attempt counts.
+    reference tables that it read; `states` the driver's states after it. Of two decisions of one generation on the
+    same epoch the higher attempt counts.
     """
 
     kind = "epoch"
@@ -110,6 +111,7 @@ class EpochDecision(Record, frozen=True):
     tokens: dict[str, Any]
     backs: dict[str, Target] = msgspec.field(default_factory=dict)
     tables: dict[str, str] = msgspec.field(default_factory=dict)
+    states: dict[str, bytes] = msgspec.field(default_factory=dict)
     created_ms: int = 0
 
     @property

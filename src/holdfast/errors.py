@@ -60,7 +60,8 @@ HoldfastError                      exit 1
 │   ├── OtherBoundaries            HF-5018  Spark runs an epoch on other offsets than were decided
 │   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
-│   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   └── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -717,6 +718,14 @@ class StillRunning(Refused):
     code = "HF-5021"
     template = "{directory}: something changed in it meanwhile, so a query is still running there"
     advice = "Stop the query first. If something else writes there, say that it is stopped: --stopped."
+
+
+@dataclass(eq=False)
+class PipelineExists(Refused):
+    pipeline: str
+    code = "HF-5025"
+    template = "pipeline {pipeline!r} has checkpoints already"
+    advice = "A fork begins a pipeline: give it a name of its own. To take this one back, rewind it."
 
 
 class BadInput(HoldfastError):

@@ -91,7 +91,8 @@ class Claim(Record, frozen=True):
 class Base(Record, frozen=True):
     """Where a generation began: at a checkpoint, at nothing, or (void) it never did.
 
-    One that `follows` another adopts its decisions on epochs after the checkpoint, up to the adopted one.
+    One that `follows` another adopts its decisions on epochs after the checkpoint, up to the adopted one. `origin` says
+    in words where the first one brought its state from, if that was not this pipeline.
     """
 
     kind = "base"
@@ -101,6 +102,7 @@ class Base(Record, frozen=True):
     from_slot: int | None = None
     adopted_epoch: int | None = None
     follows: int | None = None
+    origin: str = ""
 
     @property
     def before(self) -> int | None:

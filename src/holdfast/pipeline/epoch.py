@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.epochs import EpochDecision, Holder, Link, Staged, Step, Target
 from holdfast.errors import HoldfastError, LostRace, NotDeterministic, OtherBoundaries, Refused, SinkFailed
 from holdfast.ids import new_token, now_ms
+from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.ledger import Ledger
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.staged import StagedRows
@@ -48,7 +49,7 @@ class Staging(ABC):
 
     @abstractmethod
     def remove(self, staged: Staged) -> None:
-        """Take staged rows away, but for files that a table owns now; nothing there is fine."""
+        """Take staged rows away; nothing there is fine. Never those that a sink has adopted."""
 
 
 @dataclass
@@ -66,7 +67,8 @@ class Epochs:
     """Commits the epochs of one generation, one after the other. Not for several threads.
 
     `decided` are the decisions that count on this timeline already, the best of each epoch first. A new one must be in
-    all `ledgers` before any sink commits; then `look` raises Fenced if a higher generation was claimed.
+    all `ledgers` before any sink commits; then `look` raises Fenced if a higher generation was claimed. `note` is told
+    of each. `on_epoch` is called with the rows of each epoch before its decision, in which the `states` go with it.
     """
 
     def __init__(
@@ -79,6 +81,9 @@ class Epochs:
         decided: Mapping[int, Sequence[EpochDecision]],
         *,
         look: Callable[[], None],
+        note: Callable[[EpochDecision], None] = lambda _decision: None,
+        states: DriverStates | None = None,
+        on_epoch: Callable[[int, StagedRows], None] = lambda _epoch, _rows: None,
         reach: Callable[[str], None] = lambda _step: None,
     ) -> None:
         self.sinks = dict(sinks)
@@ -88,6 +93,9 @@ class Epochs:
         self._staging = staging
         self._decided = {epoch: several[0] for epoch, several in decided.items()}
         self._look = look
+        self._note = note
+        self._states = states or DriverStates({})
+        self._on_epoch = on_epoch
         self._reach = reach
 
     def run(self, batch: Batch) -> None:
@@ -110,12 +118,14 @@ class Epochs:
         first = self._staging.open(known.staged) if lacking and lacking <= set(known.tokens) else None
         self._record(known)
         if not batch.has_state and (first or not lacking):
+            self._states.restore(known.states)
             self._commit(known, first)
             return
         again = self._stage(batch)
         if again.staged.digest == known.staged.digest:
             if not lacking or first:
                 self._staging.remove(again.staged)
+                self._states.restore(known.states)
                 self._commit(known, first)
                 return
         else:
@@ -133,6 +143,7 @@ class Epochs:
 
     def _decide(self, batch: Batch, rows: StagedRows, attempt: int) -> tuple[EpochDecision, StagedRows]:
         step = Step(self._holder.generation, batch.before, batch.after)
+        self._on_epoch(step.epoch, rows)
         decision = EpochDecision(
             token=new_token(),
             generation=step.decided,
@@ -145,6 +156,7 @@ class Epochs:
             tokens=self._prepare(step, rows),
             backs={name: held.at for name, held in self.sinks.items()},
             tables=dict(batch.tables),
+            states=self._states.save(),
             created_ms=now_ms(),
         )
         self._reach("prepared")
@@ -157,6 +169,7 @@ class Epochs:
         for ledger in self._ledgers:
             ledger.add(decision)
             self._reach("decided")
+        self._note(decision)
         # A claim that came before this look may have read the ledger before the decision was in it.
         self._look()
         self._reach("looked")
@@ -193,7 +206,8 @@ class Epochs:
             if isinstance(failure, LostRace | Refused):
                 raise failure
             raise SinkFailed(name, f"epoch {decision.epoch}", str(failure)) from failure
-        self._staging.remove(decision.staged)
+        if not any(held.sink.has_adopted(decision.tokens[n]) for n, held in self.sinks.items() if n in decision.tokens):
+            self._staging.remove(decision.staged)
         self._reach("committed")
 
     def _take_back(self, known: EpochDecision) -> None:

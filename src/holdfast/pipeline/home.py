@@ -15,29 +15,38 @@ from dataclasses import dataclass
 from holdfast.decide.timeline import World, lineage
 from holdfast.epochs import NOTHING, Link
 from holdfast.errors import ObjectMissing
+from holdfast.ids import new_token
 from holdfast.pipeline.links import link_of_offsets
 from holdfast.records import Record, seal, unseal
 from holdfast.spark.cut import Cut, batches_in, cut_at
+from holdfast.spark.logs import Malformed
 from holdfast.spark.places import SparkPlace
 from holdfast.store import Address, Directory, Store
 
-__all__ = ["Home", "Standing", "new_directory"]
+__all__ = ["Home", "Last", "new_directory"]
 
 
 class RunRecord(Record, frozen=True):
-    """A generation runs in a directory, which may be one that another began."""
+    """A generation runs in a directory, which may be one that another began; `epoch` is where the directory stood."""
 
     kind = "run"
     generation: int
     directory: str
+    epoch: int = -1
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A directory that can be gone on in: its name, and the link of its last committed epoch."""
+class Last:
+    """The directory that the timeline ran in last: its name, and the last epoch of it that counts (None: all).
+
+    `at` is the link of its last committed epoch, None if files are missing there. It is suspect if the last run in it
+    committed nothing: it may have failed for a damage that only reading shows.
+    """
 
     directory: str
-    at: Link
+    reach: int | None
+    at: Link | None
+    is_suspect: bool
 
 
 class Home:
@@ -88,25 +97,26 @@ class Home:
         finally:
             os.close(fd)
 
-    def runs_in(self, generation: int) -> str | None:
+    def note_run(self, generation: int, directory: str, epoch: int) -> None:
+        """Say where a generation runs. Once for each generation."""
+        record = RunRecord(token=new_token(), generation=generation, directory=directory, epoch=epoch)
+        self._store.create(_key(generation), seal(record))
+
+    def last(self, world: World) -> Last | None:
+        """The directory of the newest generation of the timeline that has run here."""
+        for generation, _, reach in lineage(world):
+            run = self._run_of(generation)
+            if run is not None:
+                at = self._end_of(run.directory)
+                return Last(run.directory, reach, at, at is not None and at.epoch >= 0 and at.epoch == run.epoch)
+        return None
+
+    def _run_of(self, generation: int) -> RunRecord | None:
         key = _key(generation)
         try:
-            return unseal(key, self._store.get(key), RunRecord).directory
+            return unseal(key, self._store.get(key), RunRecord)
         except ObjectMissing:
             return None
-
-    def note_run(self, generation: int, directory: str, token: str) -> None:
-        self._store.create(_key(generation), seal(RunRecord(token=token, generation=generation, directory=directory)))
-
-    def standing(self, world: World) -> Standing | None:
-        """The directory of the newest generation of the timeline that has run, if it is whole and did not leave it."""
-        for generation, _, reach in lineage(world):
-            name = self.runs_in(generation)
-            if name is None:
-                continue
-            at = self._end_of(name)
-            return Standing(name, at) if at is not None and (reach is None or at.epoch <= reach) else None
-        return None
 
     def _end_of(self, name: str) -> Link | None:
         """The link of the last committed epoch; None for a directory that can't be gone on in as it is."""
@@ -115,9 +125,12 @@ class Home:
         last = batches_in(look).last_committed
         if last is None:
             return NOTHING if look.stat("metadata") is not None or not look.folders("") else None
-        if not isinstance(cut_at(directory, look, last), Cut):
+        try:
+            if not isinstance(cut_at(directory, look, last), Cut):
+                return None
+            return link_of_offsets(last, directory.read(f"offsets/{last}")[0])
+        except (Malformed, ObjectMissing):
             return None
-        return link_of_offsets(last, directory.read(f"offsets/{last}")[0])
 
 
 def _key(generation: int) -> str:

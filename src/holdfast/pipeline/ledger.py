@@ -1,21 +1,44 @@
 """The ledger: each epoch's decision to commit, beside Spark's directory and in the repository.
 
-Which of them count is `decide.start`'s to say. A record is created once; where both places hold it, it is the same.
+A decision stands alone (`<g>/<epoch>-<attempt>.json`) until it is joined with others into a segment
+(`<g>/<first>-<last>.<token>.joined`), in the folder of the generation that joined them. Which of them count is
+`decide.start`'s to say. Where several places hold a decision, it is the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from holdfast.epochs import EpochDecision
-from holdfast.errors import DamagedRecord
-from holdfast.records import seal, unseal
+from holdfast.errors import DamagedRecord, ObjectMissing
+from holdfast.ids import new_token
+from holdfast.records import Record, seal, unseal
 from holdfast.store import Store
 
-__all__ = ["Ledger", "merged"]
+__all__ = ["Entry", "Ledger", "merged"]
 
-_NAME = re.compile(r"(?P<g>\d{10})/(?P<epoch>\d{10})-(?P<attempt>\d{4})\.json")
+_ALONE = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-\d{4}\.json")
+_JOINED = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-(?P<last>\d{10})\.[0-9a-z]+\.joined")
+LOOKS = 20
+"""How often a ledger is read anew because decisions were joined meanwhile."""
+
+
+class Segment(Record, frozen=True):
+    """Decisions that were joined, of one generation or of those that it adopted."""
+
+    kind = "segment"
+    decisions: list[EpochDecision]
+
+
+class Entry(NamedTuple):
+    """One object of a ledger: who wrote it, and the epochs that it reaches from and to."""
+
+    key: str
+    generation: int
+    first: int
+    last: int
 
 
 class Ledger:
@@ -35,17 +58,45 @@ class Ledger:
         if not self._store.create(key, seal(decision)):
             raise DamagedRecord(key, "another decision of this very attempt is there")
 
-    def read(self, after: int = -1) -> list[EpochDecision]:
-        """All decisions on epochs after this one, whatever they are worth."""
+    def join(self, generation: int, decisions: Sequence[EpochDecision]) -> str:
+        """Create a segment of some decisions, written by a generation, and give its key."""
+        epochs = [decision.epoch for decision in decisions]
+        token = new_token()
+        key = f"{self._prefix}{generation:010}/{min(epochs):010}-{max(epochs):010}.{token}.joined"
+        if not self._store.create(key, seal(Segment(token=token, decisions=list(decisions)))):
+            raise DamagedRecord(key, "another segment is there")
+        return key
+
+    def entries(self) -> list[Entry]:
+        """What lies there, without reading it."""
         found = []
         for info in self._store.list(self._prefix):
-            name = _NAME.fullmatch(info.key.removeprefix(self._prefix))
-            if name and int(name["epoch"]) > after:
-                found.append(unseal(info.key, self._store.get(info.key), EpochDecision))
+            name = info.key.removeprefix(self._prefix)
+            if match := _ALONE.fullmatch(name) or _JOINED.fullmatch(name):
+                first = int(match["first"])
+                found.append(Entry(info.key, int(match["g"]), first, int(match.groupdict().get("last", first))))
         return found
 
-    def remove(self, decisions: Iterable[EpochDecision]) -> None:
+    def read(self, after: int = -1) -> list[EpochDecision]:
+        """All decisions on epochs after this one, whatever they are worth, each once."""
+        for _ in range(LOOKS):
+            try:
+                several = [self._decisions(entry.key) for entry in self.entries() if entry.last > after]
+            except ObjectMissing:
+                continue  # It was joined with others since it was listed.
+            return [decision for decision in merged(*several) if decision.epoch > after]
+        raise DamagedRecord(self._prefix, "decisions vanished while they were read, over and over")
+
+    def remove(self, keys: Iterable[str]) -> None:
+        self._store.delete(keys)
+
+    def remove_alone(self, decisions: Iterable[EpochDecision]) -> None:
+        """Take away single records, once they stand elsewhere."""
         self._store.delete([self._key(decision) for decision in decisions])
+
+    def _decisions(self, key: str) -> list[EpochDecision]:
+        data = self._store.get(key)
+        return unseal(key, data, Segment).decisions if key.endswith(".joined") else [unseal(key, data, EpochDecision)]
 
     def _key(self, decision: EpochDecision) -> str:
         name = f"{decision.generation:010}/{decision.epoch:010}-{decision.attempt:04}.json"

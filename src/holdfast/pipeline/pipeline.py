@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.claim import Reason
 from holdfast.decide.modes import refuse_mode
 from holdfast.decide.schedule import Schedule, parse_every
-from holdfast.decide.start import Known
-from holdfast.decide.timeline import World, newest
-from holdfast.epochs import Link
-from holdfast.errors import BadValue, InvalidManifest
-from holdfast.handles import Repository, StoredPipeline, open_url
-from holdfast.ids import new_token
+from holdfast.errors import BadValue, PipelineExists
+from holdfast.handles import Repository, open_url
 from holdfast.layout import check_name
-from holdfast.manifest import Manifest
+from holdfast.pipeline.carrier import Carrier
+from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.epoch import Epochs
-from holdfast.pipeline.home import Home, Standing, new_directory
-from holdfast.pipeline.ledger import Ledger, merged
-from holdfast.pipeline.links import link_of_manifest
+from holdfast.pipeline.home import Home
+from holdfast.pipeline.origins import Forked, PlainQuery
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.run import Run, Running
 from holdfast.pipeline.schemas import arrow_schema
-from holdfast.pipeline.staging import FolderStaging
-from holdfast.pipeline.takeover import Found, Taken, take_pipeline
+from holdfast.pipeline.staging import FolderStaging, choose_place
+from holdfast.pipeline.starting import Recovery, Starting
+from holdfast.pipeline.takeover import Taken, take_pipeline
 from holdfast.publish import Publisher
-from holdfast.recovery import Demands, choose
 from holdfast.sinks.contract import Sink
+from holdfast.sinks.staged import StagedRows
 from holdfast.spark import succession
 from holdfast.spark.attach import Attached, Every
 from holdfast.spark.capture import Capturer
-from holdfast.spark.lay import lay_down
 from holdfast.spark.live import live_query
 from holdfast.spark.places import SparkPlace
 
@@ -43,10 +40,13 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """A query from named sources into named sinks: exactly once through crash, restore and rewind.
+    """A query from named sources into named sinks: exactly once through crash, restore, rewind and fork.
 
     `query` is called with the sources by their names and gives the rows to put out. Each sink takes every row of every
-    epoch once. `changelog` lets rows that are updated be appended, each version of them. Nothing runs before `start`.
+    epoch once. `changelog` lets rows that are updated be appended, each version of them. `states` are objects of the
+    driver that are kept with each epoch and put back with it, as `CheckpointManager.register` takes them; `on_epoch`
+    is called with the number and the staged rows of each epoch before it is committed, and may change them. Nothing
+    runs before `start`.
     """
 
     def __init__(
@@ -58,12 +58,16 @@ class Pipeline:
         sinks: Mapping[str, Sink],
         output_mode: str = "append",
         changelog: bool = False,
+        states: Mapping[str, object] | None = None,
+        on_epoch: Callable[[int, StagedRows], None] = lambda _epoch, _rows: None,
     ) -> None:
         self.name = check_name("pipeline", name)
         self.sources = dict(sources)
         self.query = query
         self.sinks = dict(sinks)
         self.output_mode = output_mode
+        self.states = DriverStates(states or {})
+        self._on_epoch = on_epoch
         self._reach: Callable[[str], None] = lambda _step: None
         if not self.sources:
             raise BadValue("sources", "a pipeline reads from one at least")
@@ -85,15 +89,23 @@ class Pipeline:
         every: Every = "30 seconds",
         trigger: Mapping[str, object] | None = None,
         options: Mapping[str, str] | None = None,
+        adopt: str | Path | None = None,
+        replay: Literal["recorded", "free"] = "recorded",
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
         This claims it: whoever ran it before is fenced, in the repository and in every sink. `checkpoint_dir` is where
-        Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it.
+        Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it. `adopt` names the
+        checkpoint directory of a plain query that has stopped: the first start goes on from it, and later ones pass
+        over it. Epochs that were decided and are not in the state run again on their recorded boundaries; with `replay`
+        "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew.
         """
         with ExitStack() as stack:
-            start = self._starting(repository, checkpoint_dir, options, stack)
-            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find)
+            start = stack.enter_context(self._starting(repository, checkpoint_dir, options))
+            if adopt is not None and not start.has_checkpoints():
+                start.origin = PlainQuery(str(adopt), options or {})
+            free = replay == "free"
+            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find, rewind=free)
             return self._run(start, taken, every, trigger, stack.pop_all())
 
     def rewind(
@@ -103,36 +115,61 @@ class Pipeline:
         to: str,
         checkpoint_dir: str | Path | None = None,
         options: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> Recovery:
         """Take state, offsets and every sink back to a checkpoint; the next start goes on from there.
 
         What came after it is given up. Refused before anything is touched if a sink can't go back. Can be killed at
         any instant and run again.
         """
-        with ExitStack() as stack:
-            start = self._starting(repository, checkpoint_dir, options, stack, to=to)
+        with self._starting(repository, checkpoint_dir, options) as start:
+            start.target = start.stored[to].manifest
             taken = take_pipeline(start.stored.records, Reason("rewind"), self.sinks, start.find, rewind=True)
-            start.lay(taken)
+            with self._assembled(start, taken) as running:
+                start.lay(taken, running.describe)
+            return Recovery.of(start, taken)
 
+    def fork(
+        self,
+        repository: Repository | str,
+        *,
+        of: Checkpoint | str,
+        checkpoint_dir: str | Path | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Checkpoint:
+        """Begin this pipeline with the state and the offsets of a checkpoint of another one; `start` goes on from it.
+
+        It needs a name and sinks of its own, which get what comes after the checkpoint. `of` is such as
+        "orders@before-upgrade", or a checkpoint of another repository. Can be killed at any instant and run again.
+        """
+        with self._starting(repository, checkpoint_dir, options) as start:
+            if start.has_checkpoints():
+                raise PipelineExists(self.name)
+            start.origin = Forked(start.stored.repository.find(of) if isinstance(of, str) else of)
+            start.is_mine = False  # It begins with the checkpoint, whatever lies in the folder.
+            taken = take_pipeline(start.stored.records, Reason("fork"), self.sinks, start.find)
+            with self._assembled(start, taken) as running:
+                start.lay(taken, running.describe)
+            assert start.first is not None
+            return Checkpoint(start.stored, start.first.at)
+
+    @contextmanager
     def _starting(
         self,
         repository: Repository | str,
         checkpoint_dir: str | Path | None,
         options: Mapping[str, str] | None,
-        stack: ExitStack,
-        to: str | None = None,
-    ) -> _Start:
+    ) -> Iterator[Starting]:
         stored = (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
         frame = self.query(**self.sources)
         if not frame.isStreaming:
             raise BadValue("query", "its rows are not those of a stream")
         schema = arrow_schema(frame.schema)
         for sink in self.sinks.values():
+            sink.session = frame.sparkSession
             sink.check(schema)
         home = Home(SparkPlace(str(self._place(checkpoint_dir, frame.sparkSession)), options or {}))
-        is_mine = stack.enter_context(home.held())
-        target = stored[to].manifest if to is not None else None
-        return _Start(stored, home, frame, is_mine, target)
+        with home.held() as is_mine:
+            yield Starting(stored, home, frame, is_mine)
 
     def _place(self, given: str | Path | None, spark: SparkSession) -> str | Path:
         if given is not None:
@@ -143,102 +180,61 @@ class Pipeline:
             )
         return Path(".holdfast").absolute() / self.name
 
-    def _run(
-        self, start: _Start, taken: Taken, every: Every, trigger: Mapping[str, object] | None, stack: ExitStack
-    ) -> Run:
-        with stack:
-            name = start.lay(taken)
-            generation = taken.generation.number
-            directory = start.home.directory(name)
-            staging = FolderStaging(start.home.address("staging"), start.home.spelled("staging"))
-            publisher = Publisher(start.stored.records, generation, taken.found.follows)
+    @contextmanager
+    def _assembled(self, start: Starting, taken: Taken) -> Iterator[Running]:
+        """What runs the epochs of a generation that was taken over."""
+        generation = taken.generation.number
+        publisher = Publisher(start.stored.records, generation, taken.found.follows)
+        carrier = Carrier(generation, start.remote_ledger(), start.local_ledger())
+        with ExitStack() as stack:
             stack.callback(publisher.close)
+            stack.callback(carrier.close)
+            place, adopter = choose_place(start.home, list(self.sinks.values()))
+            roots = [root for sink in self.sinks.values() if (root := sink.adopts_below)]
+            recent = [several[0].staged for several in taken.decided.values()]
+            staging = FolderStaging(
+                place,
+                [start.home.address("staging"), *roots],
+                [(staged.rows, staged.size_bytes) for staged in recent],
+            )
+            self.states.restore(start.driver_states(taken))
             epochs = Epochs(
                 self.name,
                 taken.holder,
-                taken.sinks,
+                # What is staged becomes the files of the one that adopts them: the others have read them by then.
+                dict(sorted(taken.sinks.items(), key=lambda item: item[1].sink is adopter)),
                 start.ledgers(self.sinks),
                 staging,
                 taken.decided,
                 look=publisher.look_for_claim,
+                note=carrier.note,
+                states=self.states,
+                on_epoch=self._on_epoch,
                 reach=self._reach,
             )
-            running = Running(epochs, directory, staging, taken.plan.state.at.epoch)
-            location = start.home.spelled(name)
+            directory = start.home.directory(start.directory(taken))
+            yield Running(epochs, directory, staging, self.states, carrier.join, taken.plan.state.at.epoch)
+
+    def _run(
+        self, start: Starting, taken: Taken, every: Every, trigger: Mapping[str, object] | None, stack: ExitStack
+    ) -> Run:
+        schedule = every if isinstance(every, Schedule) else parse_every(every)
+        with stack:
+            running = stack.enter_context(self._assembled(start, taken))
+            start.lay(taken, running.describe)
+            name = start.directory(taken)
             writer = start.frame.writeStream.outputMode(self.output_mode).foreachBatch(running)
-            writer = writer.option("checkpointLocation", location)
+            writer = writer.option("checkpointLocation", start.home.spelled(name))
             replay(writer, start.home, name, taken, running)
             query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
             live = live_query(query)
+            tip = start.first or taken.found.follows
             capturer = Capturer(
                 start.stored.records,
-                directory,
+                start.home.directory(name),
                 spark_version=live.spark_version,
-                standing=succession.Standing(generation, taken.found.follows),
+                standing=succession.Standing(taken.generation.number, tip),
                 add=running.describe,
             )
-            schedule = every if isinstance(every, Schedule) else parse_every(every)
             attached = Attached(live, start.stored, capturer, schedule)
-            return Run(start.stored, generation, query, running, attached, stack.pop_all().close)
-
-
-@dataclass
-class _Start:
-    """What one start or rewind works with."""
-
-    stored: StoredPipeline
-    home: Home
-    frame: DataFrame
-    is_mine: bool
-    """Whether the folder is held: only then may a directory that is there be gone on in."""
-    target: Manifest | None
-    standing: Standing | None = None
-
-    def find(self, world: World) -> Found:
-        """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
-        decisions = merged(self._local().read(), self._remote().read())
-        if self.target is not None:
-            return Found(Known("checkpoint", _link(self.target)), self.target, decisions)
-        slot = newest(world)
-        manifest = self.stored.records.manifest(slot) if slot else None
-        at = _link(manifest) if manifest else None
-        self.standing = self.home.standing(world) if self.is_mine else None
-        if self.standing is not None and (at is None or self.standing.at.epoch >= at.epoch):
-            return Found(Known("warm", self.standing.at), manifest, decisions)
-        chosen = choose(self.stored.records, Demands()).manifest
-        if chosen is None:
-            return Found(Known("nothing"), None, decisions)
-        return Found(Known("checkpoint", _link(chosen)), chosen, decisions)
-
-    def lay(self, taken: Taken) -> str:
-        """The directory that this generation runs in; one that is gone on in stays where it is."""
-        generation = taken.generation.number
-        if taken.plan.state.kind == "warm" and self.standing is not None:
-            name = self.standing.directory
-        else:
-            name = new_directory(generation)
-            if taken.found.follows is not None and taken.plan.state.kind == "checkpoint":
-                place = self.home.spelled(name)
-                options = self.home.place.options
-                lay_down(self.stored.records, taken.found.follows, place, options=options, state_only=True)
-        self.home.note_run(generation, name, new_token())
-        return name
-
-    def ledgers(self, sinks: Mapping[str, Sink]) -> list[Ledger]:
-        """Where a decision must be before a sink commits: with one that can't go back, in the repository too."""
-        can_all = all(type(sink).roll_back is not Sink.roll_back for sink in sinks.values())
-        return [self._local()] if can_all else [self._local(), self._remote()]
-
-    def _local(self) -> Ledger:
-        return Ledger(self.home.address("ledger").store())
-
-    def _remote(self) -> Ledger:
-        records = self.stored.records
-        return Ledger(records.store, f"{records.keys.prefix}ledger/")
-
-
-def _link(manifest: Manifest) -> Link:
-    link = link_of_manifest(manifest)
-    if link is None:
-        raise InvalidManifest(str(manifest.at), ["it was captured from a plain query, not from a pipeline"])
-    return link
+            return Run(start.stored, Recovery.of(start, taken), query, running, attached, stack.pop_all().close)

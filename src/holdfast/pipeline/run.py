@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -19,9 +19,11 @@ from holdfast.errors import HoldfastError
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import SinkStatus
 from holdfast.pipeline.batches import SparkBatch
+from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.links import LINK, encode_link
 from holdfast.pipeline.staging import FolderStaging
+from holdfast.pipeline.starting import Recovery
 from holdfast.spark.attach import Attached, AttachedStatus, Stopped
 from holdfast.store import Directory
 
@@ -31,14 +33,34 @@ KEPT = 1000
 """How many epochs back the positions of the sinks are known to a capture: it is never so far behind."""
 
 
-class Running:
-    """What foreachBatch calls for every epoch of a generation. Remembers where the sinks stood after each."""
+class _Noted(NamedTuple):
+    """How things stood after an epoch."""
 
-    def __init__(self, epochs: Epochs, directory: Directory, staging: FolderStaging, epoch: int) -> None:
+    sinks: Mapping[str, Target]
+    states: Mapping[str, bytes]
+
+
+class Running:
+    """What foreachBatch calls for every epoch of a generation. Remembers how things stood after each.
+
+    `directory` is where Spark logs the epochs.
+    """
+
+    def __init__(
+        self,
+        epochs: Epochs,
+        directory: Directory,
+        staging: FolderStaging,
+        states: DriverStates,
+        join: Callable[[], None],
+        epoch: int,
+    ) -> None:
         self._epochs = epochs
         self._directory = directory
         self._staging = staging
-        self._positions: dict[int, dict[str, Target]] = {}
+        self._states = states
+        self._join = join
+        self._noted: dict[int, _Noted] = {}
         self._lock = threading.Lock()
         self.error: Exception | None = None
         self._note(epoch)
@@ -52,27 +74,36 @@ class Running:
             raise
         self._note(epoch)
 
-    def positions(self, epoch: int) -> dict[str, Target]:
+    def positions(self, epoch: int) -> Mapping[str, Target]:
         """Where each sink stood after an epoch."""
         with self._lock:
-            return self._positions[epoch]
+            return self._noted[epoch].sinks
 
     def describe(self, draft: Draft, about: Description) -> Description:
-        """Add the sinks to what a checkpoint says: all of them had committed its epoch before its cut was taken."""
-        held = self.positions(draft.epoch)
-        any_sink = next(iter(held.values()))
+        """Add to a checkpoint what Spark does not know: the sinks, which had all committed its epoch by then, and the
+        driver's states. The decisions are in the repository before it is.
+        """
+        self._join()
+        with self._lock:
+            noted = self._noted[draft.epoch]
+            for epoch in [epoch for epoch in self._noted if epoch < draft.epoch]:
+                del self._noted[epoch]
+        for name, data in noted.states.items():
+            draft.save_driver_state(name, data)
+        any_sink = next(iter(noted.sinks.values()))
         return replace(
             about,
-            sinks={name: SinkStatus(status="committed") for name in held},
-            sink_epochs=dict.fromkeys(held, draft.epoch),
-            sink_positions={name: msgspec.to_builtins(target) for name, target in held.items()},
+            sinks={name: SinkStatus(status="committed") for name in noted.sinks},
+            sink_epochs=dict.fromkeys(noted.sinks, draft.epoch),
+            sink_positions={name: msgspec.to_builtins(target) for name, target in noted.sinks.items()},
             metadata={**about.metadata, LINK: encode_link(any_sink.at)},
         )
 
     def _note(self, epoch: int) -> None:
         with self._lock:
-            self._positions[epoch] = {name: held.at for name, held in self._epochs.sinks.items()}
-            self._positions.pop(epoch - KEPT, None)
+            sinks = {name: held.at for name, held in self._epochs.sinks.items()}
+            self._noted[epoch] = _Noted(sinks, self._states.save())
+            self._noted.pop(epoch - KEPT, None)
 
 
 @dataclass(frozen=True)
@@ -92,14 +123,16 @@ class Run:
     def __init__(
         self,
         pipeline: StoredPipeline,
-        generation: int,
+        recovery: Recovery,
         query: StreamingQuery,
         running: Running,
         attached: Attached,
         let_go: Callable[[], None],
     ) -> None:
         self.pipeline = pipeline
-        self.generation = generation
+        self.recovery = recovery
+        """What was found and done before it ran."""
+        self.generation = recovery.generation
         self.query = query
         self._running = running
         self._attached = attached

@@ -15,7 +15,7 @@ from holdfast.claim import Begin, Generation, Reason, take_over
 from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start
 from holdfast.decide.timeline import World, current
 from holdfast.epochs import EpochDecision, Holder, Link, Marker, Target
-from holdfast.errors import Fenced, SinksAhead
+from holdfast.errors import Fenced, SinksAhead, SinkTaken
 from holdfast.manifest import Manifest
 from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
@@ -29,11 +29,15 @@ LOOKS = 5
 
 @dataclass(frozen=True)
 class Found:
-    """What there is to go on from: the state, the checkpoint that the new generation follows, and all decisions."""
+    """What there is to go on from: the state, the checkpoint that the new generation follows, and all decisions.
+
+    `origin` says where the state comes from, if not from this pipeline.
+    """
 
     state: Known
     follows: Manifest | None
     decisions: Sequence[EpochDecision]
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,8 @@ class _Taking:
         planned.require()
         self._planned = planned
         slot = planned.found.follows.at if planned.found.follows else None
-        return Begin(slot, planned.plan.adopted, None if self._rewind else current(world))
+        follows = None if self._rewind else current(world)
+        return Begin(slot, planned.plan.adopted, follows, planned.found.origin)
 
     def settle(self, generation: Generation) -> Taken:
         """Roll back what lies beyond, now that the generation has begun."""
@@ -154,10 +159,16 @@ class _Taking:
             elif marker is not None and marker.at != plan.state.at:
                 target = Target(marker.at, marker.decided)
             standing[name] = Held(sink, target)
-        return Taken(generation, self._holder, plan, standing, counted, found)
+        # Beyond a hole in the records nothing was adopted: those epochs are run as if they had never been.
+        decided = {epoch: several for epoch, several in counted.items() if epoch <= plan.adopted}
+        return Taken(generation, self._holder, plan, standing, decided, found)
 
     def _look(self) -> dict[str, Marker | None]:
-        return {name: sink.look() for name, sink in self._sinks.items()}
+        markers = {name: sink.look() for name, sink in self._sinks.items()}
+        for name, marker in markers.items():
+            if marker is not None and marker.holder.pipeline_id != self._pipeline_id:
+                raise SinkTaken(name, marker.holder.pipeline_id)
+        return markers
 
     def _plan(self, world: World, markers: Mapping[str, Marker | None]) -> _Planned:
         found = self._find(world)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from holdfast.epochs import Holder, Link, Marker, Step, Target
 from holdfast.errors import BadValue, SinkUnfit
+from holdfast.store import Address
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from holdfast.sinks.staged import StagedRows
 
@@ -49,11 +51,22 @@ class Sink(ABC):
         self.mode = mode
         self.key = tuple(key)
         self.name = kind.lower()
+        self.session: SparkSession | None = None
+        """The query's own, for what is large; given before the fence, and None outside of a pipeline."""
 
     @property
     @abstractmethod
     def target(self) -> str:
         """Where it writes to, without any secret."""
+
+    @property
+    def adopts_below(self) -> Address | None:
+        """Where rows may be staged for their files to become its own, without a copy. Asked after the fence."""
+        return None
+
+    def has_adopted(self, token: Any) -> bool:  # noqa: ARG002 - for those that override it
+        """Whether the staged files of an epoch that it has committed are its own now, and must stay."""
+        return False
 
     @abstractmethod
     def look(self) -> Marker | None:

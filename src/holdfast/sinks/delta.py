@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -32,10 +32,8 @@ from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile, Named, TableFiles, folder_of
 from holdfast.sinks.upsert import key_bounds, overlapping, refuse_key
+from holdfast.store import Address
 from holdfast.store.between import tidy
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["Delta"]
 
@@ -71,8 +69,6 @@ class Delta(Sink):
         if self.root.is_here_only:
             raise BadURL(self.root.url, "a Delta table lies on disk or in an object store")
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        self.session: SparkSession | None = None
-        """Who writes anew what is large; without one it is done in this process."""
         self._files = TableFiles(self.root)
         self._log = DeltaLog(self.root)
         self._holder: Holder | None = None
@@ -81,6 +77,13 @@ class Delta(Sink):
     @property
     def target(self) -> str:
         return self.root.url
+
+    @property
+    def adopts_below(self) -> Address | None:
+        return self.root if self.mode == "append" and not self.partition_by else None
+
+    def has_adopted(self, token: Any) -> bool:
+        return msgspec.convert(token, Token).placed.is_adopted
 
     def look(self) -> Marker | None:
         with self._log.reaching(self.name, "look"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -39,9 +39,6 @@ from holdfast.sinks.table_files import Named, TableFiles, folder_of
 from holdfast.sinks.upsert import key_bounds, refuse_key
 from holdfast.store import Address
 from holdfast.store.address import redact
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["Iceberg"]
 
@@ -87,8 +84,6 @@ class Iceberg(Sink):
         self.partition_by = read_parts((partition_by,) if isinstance(partition_by, str) else partition_by)
         self.properties = dict(properties or {})
         """Of the table, if it is made here."""
-        self.session: SparkSession | None = None
-        """Who writes anew what is large; without one it is done in this process."""
         self._owns_catalog = not isinstance(catalog, Catalog)
         self._catalog = _load(catalog)
         self._log = IcebergLog(self._catalog, table)
@@ -105,6 +100,13 @@ class Iceberg(Sink):
     def root(self) -> Address | None:
         """What is staged below here becomes the table's without a copy; known once the sink is fenced."""
         return self._place.root if self._place else None
+
+    @property
+    def adopts_below(self) -> Address | None:
+        return self.root if self.mode == "append" and not self.partition_by else None
+
+    def has_adopted(self, token: Any) -> bool:
+        return msgspec.convert(token, Token).placed.is_adopted
 
     def look(self) -> Marker | None:
         with self._log.reaching(self.name, "look"):

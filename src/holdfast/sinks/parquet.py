@@ -17,6 +17,7 @@ from holdfast.sinks.footers import staged_footers, type_name
 from holdfast.sinks.parquet_log import Entry, Log, State
 from holdfast.sinks.staged import StagedRows, decode_schema, encode_schema
 from holdfast.sinks.table_files import Brought, Named, TableFiles, folder_of
+from holdfast.store import Address
 from holdfast.store.between import plain_url, tidy
 
 __all__ = ["Parquet", "Version", "files", "versions"]
@@ -79,6 +80,13 @@ class Parquet(Sink):
     @property
     def target(self) -> str:
         return self.root.url
+
+    @property
+    def adopts_below(self) -> Address | None:
+        return self.root
+
+    def has_adopted(self, token: Any) -> bool:
+        return msgspec.convert(token, Brought).is_adopted
 
     def look(self) -> Marker | None:
         with self._reaching("look"):

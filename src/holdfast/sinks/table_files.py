@@ -41,6 +41,10 @@ class Brought(msgspec.Struct, frozen=True):
     folder: str = ""
     """Of the copies; "" if there are none."""
 
+    @property
+    def is_adopted(self) -> bool:
+        return bool(self.files) and not self.folder
+
 
 def new_folder(holder: Holder, epoch: int) -> str:
     """A name for the files of one attempt, never used before."""

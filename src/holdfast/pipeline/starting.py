@@ -1,0 +1,176 @@
+"""What one start, rewind or fork works with: the records, Spark's directories, and what there is to go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyspark.sql import DataFrame
+
+from holdfast.decide.start import Known
+from holdfast.decide.timeline import World, lineage, newest
+from holdfast.epochs import Link
+from holdfast.errors import InvalidManifest, MissingRecords
+from holdfast.handles import StoredPipeline
+from holdfast.layout import Slot
+from holdfast.manifest import Manifest
+from holdfast.pipeline.driver_states import load_driver_states
+from holdfast.pipeline.home import Home, new_directory
+from holdfast.pipeline.ledger import Ledger, merged
+from holdfast.pipeline.links import link_of_manifest
+from holdfast.pipeline.origins import Describe, Origin
+from holdfast.pipeline.takeover import Found, Taken
+from holdfast.pipeline.warm import Warm, find_warm
+from holdfast.recovery import Demands, Skipped, choose
+from holdfast.sinks.contract import Sink
+from holdfast.spark.lay import lay_down
+from holdfast.spark.places import SparkPlace
+
+__all__ = ["Recovery", "Starting"]
+
+
+@dataclass
+class Starting:
+    """A pipeline about to be taken over.
+
+    `is_mine` says that the folder is held: only then may a directory that is there be gone on in. `target` is a
+    checkpoint to go back to, `origin` a state from outside for the first generation.
+    """
+
+    stored: StoredPipeline
+    home: Home
+    frame: DataFrame
+    is_mine: bool
+    target: Manifest | None = None
+    origin: Origin | None = None
+    warm: Warm | None = None
+    skipped: tuple[Skipped, ...] = ()
+    first: Manifest | None = None
+    """The checkpoint that a state from outside became."""
+    _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
+
+    def has_checkpoints(self) -> bool:
+        return self.stored.exists() and newest(self.stored.records.world()) is not None
+
+    def find(self, world: World) -> Found:
+        """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
+        if self.target is not None:
+            return self._from(Known("checkpoint", _link(self.target)), self.target)
+        slot = newest(world)
+        manifest = self.stored.records.manifest(slot) if slot else None
+        self.warm = self._find_warm(world, manifest) if self.is_mine else None
+        if self.warm is not None:
+            return self._from(Known("warm", self.warm.at), manifest)
+        chosen = choose(self.stored.records, Demands())
+        self.skipped = chosen.skipped
+        if chosen.manifest is not None:
+            return self._from(Known("checkpoint", _link(chosen.manifest)), chosen.manifest)
+        if self.origin is not None:
+            return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said)
+        self._refuse_half_begun(world)
+        return self._from(Known("nothing"), None)
+
+    def directory(self, taken: Taken) -> str:
+        """Which directory this generation runs in; one that is gone on in stays where it is."""
+        if taken.plan.state.kind == "warm" and self.warm is not None:
+            return self.warm.directory
+        return new_directory(taken.generation.number)
+
+    def lay(self, taken: Taken, describe: Describe) -> None:
+        """Have the directory there, whole. What comes from outside becomes a checkpoint, to which `describe` adds."""
+        generation, state, name = taken.generation.number, taken.plan.state, self.directory(taken)
+        place = SparkPlace(self.home.spelled(name), self.home.place.options, self.home.place.retry)
+        follows = taken.found.follows
+        if state.kind == "warm" and self.warm is not None:
+            if self.warm.heal is not None:
+                self.warm.heal.apply(stopped=True)
+        elif taken.found.origin and self.origin is not None:
+            self.first = self.origin.lay(self.stored.records, generation, place, describe)
+        elif state.kind == "checkpoint" and follows is not None:
+            lay_down(self.stored.records, follows, place.url, options=place.options, state_only=True)
+        self.home.note_run(generation, name, state.at.epoch)
+
+    def ledgers(self, sinks: Mapping[str, Sink]) -> list[Ledger]:
+        """Where a decision must be before a sink commits: with one that can't go back, in the repository too."""
+        can_all = all(type(sink).roll_back is not Sink.roll_back for sink in sinks.values())
+        return [self.local_ledger()] if can_all else [self.local_ledger(), self.remote_ledger()]
+
+    def local_ledger(self) -> Ledger:
+        return Ledger(self.home.address("ledger").store())
+
+    def remote_ledger(self) -> Ledger:
+        records = self.stored.records
+        return Ledger(records.store, records.keys.ledger)
+
+    def driver_states(self, taken: Taken) -> Mapping[str, bytes]:
+        """The driver's states where the state stands: of the decision on that epoch, else of its checkpoint."""
+        if taken.found.origin and self.origin is not None:
+            return self.origin.driver_states()
+        epoch, manifest = taken.plan.state.at.epoch, taken.found.follows
+        if epoch in taken.decided:
+            return taken.decided[epoch][0].states
+        return load_driver_states(self.stored.records, manifest) if manifest and manifest.epoch == epoch else {}
+
+    def _from(self, state: Known, manifest: Manifest | None) -> Found:
+        after = state.at.epoch - 1
+        decisions = merged(self.local_ledger().read(after), self.remote_ledger().read(after))
+        return Found(state, manifest, decisions)
+
+    def _find_warm(self, world: World, manifest: Manifest | None) -> Warm | None:
+        """Looked for once for the same records: all files may have to be read for it."""
+        if self._seen is None or self._seen[0].bases != world.bases or self._seen[0].slots != world.slots:
+            self._seen = world, find_warm(self.home, self.stored.records, world, manifest)
+        return self._seen[1]
+
+    def _refuse_half_begun(self, world: World) -> None:
+        """A pipeline that began with a state from outside, and has none, must not begin at nothing."""
+        for generation, _, _ in lineage(world):
+            origin = world.bases[generation].origin
+            if origin:
+                raise MissingRecords(self.stored.name, f"it began as a {origin}, which was not finished: do it again")
+
+
+def _link(manifest: Manifest) -> Link:
+    link = link_of_manifest(manifest)
+    if link is None:
+        raise InvalidManifest(str(manifest.at), ["it was captured from a plain query, not from a pipeline"])
+    return link
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a start found, and did before anything ran.
+
+    `state` is what it went on from: nothing, Spark's directory as it lay there (warm) or healed, a checkpoint, or a
+    state from outside (`origin`). Epochs of `replays` were decided and ran again on their recorded boundaries;
+    `rolled_back` are the sinks that went back to the state; `skipped` checkpoints were damaged.
+    """
+
+    generation: int
+    state: Literal["nothing", "warm", "healed", "checkpoint", "origin"]
+    epoch: int
+    checkpoint: Slot | None
+    origin: str
+    replays: range
+    rolled_back: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+
+    @classmethod
+    def of(cls, start: Starting, taken: Taken) -> Recovery:
+        plan, found = taken.plan, taken.found
+        state: Literal["nothing", "warm", "healed", "checkpoint", "origin"] = plan.state.kind
+        if found.origin:
+            state = "origin"
+        elif state == "warm" and start.warm is not None and start.warm.heal is not None:
+            state = "healed"
+        return cls(
+            taken.generation.number,
+            state,
+            plan.state.at.epoch,
+            found.follows.at if found.follows else None,
+            found.origin,
+            plan.replays,
+            tuple(name for name, sink in plan.sinks.items() if sink.rolls_back),
+            start.skipped,
+        )
