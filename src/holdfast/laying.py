@@ -28,7 +28,7 @@ from holdfast.manifest import Artifact
 from holdfast.repository.artifacts import load_artifacts, stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.store.contract import Buffer, Store
-from holdfast.store.disk import failure, make_folders, sync_below, write_all
+from holdfast.store.disk import begin_writing_out, failure, make_folders, sync_below, write_all
 
 __all__ = ["Folder", "Place", "Progress", "StoreFolder", "lay_files"]
 
@@ -96,6 +96,7 @@ class Folder(Place):
         fd = self._open(name)
         try:
             write_all(fd, data)
+            begin_writing_out(fd, len(data))
         finally:
             os.close(fd)
 
@@ -104,6 +105,7 @@ class Folder(Place):
         try:
             for chunk in chunks:
                 write_all(fd, chunk)
+                begin_writing_out(fd, len(chunk))
         finally:
             os.close(fd)
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
 from holdfast.pipeline.pipeline import Pipeline
+from holdfast.pipeline.run import Run
 from holdfast.sinks import SQLite
 from holdfast.sinks.contract import Sink
 from spark.events import files_of
@@ -65,12 +66,16 @@ class Place:
 
     def run(self, pipeline: Pipeline | None = None, home: Path | None = None, every: str = "2 batches") -> int:
         """Run to the end of what there is; gives the generation."""
+        return self.start(pipeline, home, every).generation
+
+    def start(self, pipeline: Pipeline | None = None, home: Path | None = None, every: str = "2 batches") -> Run:
+        """The same; gives the run, which has ended."""
         with configured(self.spark, STORES["changelog-2"]):
             run = (pipeline or self.pipeline()).start(
                 self.repository, checkpoint_dir=home or self.home, every=every, trigger=NOW
             )
             run.await_termination()
-        return run.generation
+        return run
 
     def plain(self, parts: list[tuple[int, int]]) -> list[tuple[object, ...]]:
         """The rows that Spark alone puts out, run over so many batches of input with so many files in each."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +15,7 @@ from holdfast.cli.capture import CAPTURING
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import show_block
 from holdfast.cli.text import clean, size
+from holdfast.cli.told import told_to_stop
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ def command(
     else:
         given |= {"file_sink": file_sink, "sink_options": dict(sink_option)}
         run = watch_directory(directory, repository, pipeline=pipeline, **given).run
-    with _told_to_stop() as stop, ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch") as pool:
+    with told_to_stop() as stop, ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch") as pool:
         # Not in this thread: a signal handler that sets the event must not find its lock held by the one it interrupts.
         running = pool.submit(run, stop)
         try:
@@ -100,22 +98,6 @@ def command(
                 raise
             sys.exit(error.exit_code)
     shown.stopped()
-
-
-@contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set. More of them change nothing: many senders send each signal twice."""
-    stop = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Shown:

@@ -6,9 +6,11 @@ order is the protocol. `reach` is called at each step by name: tests pause, kill
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +98,13 @@ class Epochs:
         self._note = note
         self._states = states or DriverStates({})
         self._on_epoch = on_epoch
+        self.seconds: dict[str, float] = {}
+        """How long each part of the last epoch took."""
         self._reach = reach
 
-    def run(self, batch: Batch) -> None:
-        """Commit a batch in every sink; once this returns, Spark may write its commit log."""
+    def run(self, batch: Batch) -> EpochDecision:
+        """Commit a batch in every sink; once this returns, Spark may write its commit log. Gives what was decided."""
+        self.seconds.clear()
         known = self._decided.get(batch.after.epoch)
         if known is None:
             self._commit(*self._decide(batch, self._stage(batch), 0))
@@ -107,6 +112,7 @@ class Epochs:
             raise OtherBoundaries(self._pipeline, batch.after.epoch)
         else:
             self._run_again(known, batch)
+        return self._decided[batch.after.epoch]
 
     def _run_again(self, known: EpochDecision, batch: Batch) -> None:
         """Run an epoch that was decided before, for its state, and drive to it those sinks that lack it.
@@ -137,13 +143,16 @@ class Epochs:
 
     def _stage(self, batch: Batch) -> StagedRows:
         self._reach("begin")
-        rows = batch.stage(f"hf-{self._holder.generation}-{batch.after.epoch}-{new_token()}")
+        with self._timed("stage"):
+            rows = batch.stage(f"hf-{self._holder.generation}-{batch.after.epoch}-{new_token()}")
         self._reach("staged")
         return rows
 
     def _decide(self, batch: Batch, rows: StagedRows, attempt: int) -> tuple[EpochDecision, StagedRows]:
         step = Step(self._holder.generation, batch.before, batch.after)
         self._on_epoch(step.epoch, rows)
+        with self._timed("prepare"):
+            tokens = self._prepare(step, rows)
         decision = EpochDecision(
             token=new_token(),
             generation=step.decided,
@@ -153,7 +162,7 @@ class Epochs:
             offsets=batch.offsets,
             sources=dict(batch.sources),
             staged=rows.staged,
-            tokens=self._prepare(step, rows),
+            tokens=tokens,
             backs={name: held.at for name, held in self.sinks.items()},
             tables=dict(batch.tables),
             states=self._states.save(),
@@ -166,12 +175,13 @@ class Epochs:
 
     def _record(self, decision: EpochDecision) -> None:
         """Have a decision stand in every ledger, also one that was found in only some: no sink may know more."""
-        for ledger in self._ledgers:
-            ledger.add(decision)
-            self._reach("decided")
-        self._note(decision)
-        # A claim that came before this look may have read the ledger before the decision was in it.
-        self._look()
+        with self._timed("decide"):
+            for ledger in self._ledgers:
+                ledger.add(decision)
+                self._reach("decided")
+            self._note(decision)
+            # A claim that came before this look may have read the ledger before the decision was in it.
+            self._look()
         self._reach("looked")
 
     def _prepare(self, step: Step, rows: StagedRows) -> dict[str, Any]:
@@ -196,7 +206,8 @@ class Epochs:
                 continue
             assert rows is not None
             try:
-                position = held.sink.commit(decision.step, decision.tokens[name], rows)
+                with self._timed(f"commit {name}"):
+                    position = held.sink.commit(decision.step, decision.tokens[name], rows)
             except HoldfastError as error:
                 failures[name] = error
                 continue
@@ -220,3 +231,9 @@ class Epochs:
             held.sink.roll_back(known.backs[name])
             held.at = known.backs[name]
             self._reach(f"taken back {name}")
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began

@@ -14,12 +14,14 @@ from holdfast.claim import Reason
 from holdfast.decide.modes import refuse_mode
 from holdfast.decide.schedule import Schedule, parse_every
 from holdfast.errors import BadValue, PipelineExists
+from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, open_url
 from holdfast.layout import check_name
 from holdfast.pipeline.carrier import Carrier
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.home import Home
+from holdfast.pipeline.metrics import Metrics
 from holdfast.pipeline.origins import Forked, PlainQuery
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.run import Run, Running
@@ -91,6 +93,8 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
         adopt: str | Path | None = None,
         replay: Literal["recorded", "free"] = "recorded",
+        listener: Listener = nobody,
+        metrics_port: int | None = None,
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
@@ -98,15 +102,19 @@ class Pipeline:
         Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it. `adopt` names the
         checkpoint directory of a plain query that has stopped: the first start goes on from it, and later ones pass
         over it. Epochs that were decided and are not in the state run again on their recorded boundaries; with `replay`
-        "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew.
+        "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew. `listener` is told of
+        epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers Prometheus on this machine.
         """
+        metrics = Metrics(self.name)
+        if metrics_port is not None:
+            metrics.serve(metrics_port)
         with ExitStack() as stack:
             start = stack.enter_context(self._starting(repository, checkpoint_dir, options))
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
             free = replay == "free"
             taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find, rewind=free)
-            return self._run(start, taken, every, trigger, stack.pop_all())
+            return self._run(start, taken, every, trigger, teller(metrics, listener), metrics, stack.pop_all())
 
     def rewind(
         self,
@@ -181,7 +189,7 @@ class Pipeline:
         return Path(".holdfast").absolute() / self.name
 
     @contextmanager
-    def _assembled(self, start: Starting, taken: Taken) -> Iterator[Running]:
+    def _assembled(self, start: Starting, taken: Taken, tell: Listener = nobody) -> Iterator[Running]:
         """What runs the epochs of a generation that was taken over."""
         generation = taken.generation.number
         publisher = Publisher(start.stored.records, generation, taken.found.follows)
@@ -213,14 +221,21 @@ class Pipeline:
                 reach=self._reach,
             )
             directory = start.home.directory(start.directory(taken))
-            yield Running(epochs, directory, staging, self.states, carrier.join, taken.plan.state.at.epoch)
+            yield Running(epochs, directory, staging, self.states, carrier.join, taken.plan.state.at.epoch, tell)
 
     def _run(
-        self, start: Starting, taken: Taken, every: Every, trigger: Mapping[str, object] | None, stack: ExitStack
+        self,
+        start: Starting,
+        taken: Taken,
+        every: Every,
+        trigger: Mapping[str, object] | None,
+        tell: Listener,
+        metrics: Metrics,
+        stack: ExitStack,
     ) -> Run:
         schedule = every if isinstance(every, Schedule) else parse_every(every)
         with stack:
-            running = stack.enter_context(self._assembled(start, taken))
+            running = stack.enter_context(self._assembled(start, taken, tell))
             start.lay(taken, running.describe)
             name = start.directory(taken)
             writer = start.frame.writeStream.outputMode(self.output_mode).foreachBatch(running)
@@ -236,5 +251,6 @@ class Pipeline:
                 standing=succession.Standing(taken.generation.number, tip),
                 add=running.describe,
             )
-            attached = Attached(live, start.stored, capturer, schedule)
-            return Run(start.stored, Recovery.of(start, taken), query, running, attached, stack.pop_all().close)
+            attached = Attached(live, start.stored, capturer, schedule, tell=tell)
+            recovery, let_go = Recovery.of(start, taken), stack.pop_all().close
+            return Run(start.stored, recovery, query, running, attached, metrics, let_go)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,13 +16,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.checkpoint import Checkpoint
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
-from holdfast.errors import HoldfastError
+from holdfast.errors import Fenced, HoldfastError
+from holdfast.events import EpochCommitted, Listener, TakenOver
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import SinkStatus
 from holdfast.pipeline.batches import SparkBatch
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.links import LINK, encode_link
+from holdfast.pipeline.metrics import Metrics
 from holdfast.pipeline.staging import FolderStaging
 from holdfast.pipeline.starting import Recovery
 from holdfast.spark.attach import Attached, AttachedStatus, Stopped
@@ -54,25 +57,32 @@ class Running:
         states: DriverStates,
         join: Callable[[], None],
         epoch: int,
+        tell: Listener,
     ) -> None:
         self._epochs = epochs
         self._directory = directory
         self._staging = staging
         self._states = states
         self._join = join
+        self._tell = tell
         self._noted: dict[int, _Noted] = {}
         self._lock = threading.Lock()
         self.error: Exception | None = None
         self._note(epoch)
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
+        began = time.perf_counter()
         try:
-            self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging))
+            decision = self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging))
         except Exception as error:
             # Spark tells of it in words only.
             self.error = error
+            if isinstance(error, Fenced):
+                self._tell(TakenOver(error.by))
             raise
         self._note(epoch)
+        staged, seconds = decision.staged, time.perf_counter() - began
+        self._tell(EpochCommitted(epoch, staged.rows, staged.size_bytes, seconds, dict(self._epochs.seconds)))
 
     def positions(self, epoch: int) -> Mapping[str, Target]:
         """Where each sink stood after an epoch."""
@@ -127,6 +137,7 @@ class Run:
         query: StreamingQuery,
         running: Running,
         attached: Attached,
+        metrics: Metrics,
         let_go: Callable[[], None],
     ) -> None:
         self.pipeline = pipeline
@@ -136,6 +147,8 @@ class Run:
         self.query = query
         self._running = running
         self._attached = attached
+        self.metrics = metrics
+        """Its figures, for Prometheus: `metrics.serve(port)`."""
         self._let_go = let_go
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.checkpoint import Checkpoint
 from holdfast.decide.schedule import Schedule, parse_every
 from holdfast.errors import CannotAttach, Fenced, ForkedProcess, HoldfastError, NameTaken
+from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.ids import now_ms
 from holdfast.layout import Slot, check_name
@@ -76,6 +77,7 @@ def attach(
     options: Mapping[str, str] | None = None,
     new_timeline: bool = False,
     distribute: bool | None = None,
+    listener: Listener = nobody,
 ) -> Attached:
     """Keep checkpoints of a running query in a repository, from now on and until it ends or is let go of.
 
@@ -86,7 +88,7 @@ def attach(
 
     With `distribute` Spark's executors send the bytes of each capture, and the driver none; by default they send only
     captures of half a gigabyte or more, in a cluster, with both places in object stores. The options of both places go
-    to them, credentials too.
+    to them, credentials too. `listener` is told of each checkpoint, of captures that fail, and of a take-over.
     """
     # Here, since the rest of Holdfast does without pyspark.
     from holdfast.spark.live import live_query
@@ -112,7 +114,7 @@ def attach(
     )
     # What refuses the directory shall do so here, and not unseen in the background.
     capturer.enter()
-    return Attached(live, stored, capturer, schedule, sender)
+    return Attached(live, stored, capturer, schedule, sender, teller(listener))
 
 
 class Attached:
@@ -128,13 +130,14 @@ class Attached:
         capturer: Capturer,
         schedule: Schedule,
         sender: Sender | None = None,
+        tell: Listener = nobody,
     ) -> None:
         self.pipeline = pipeline
         self._live = live
         self._directory = capturer.directory
         self._sender = sender
         self._process = os.getpid()
-        self._follower = Follower(live, capturer, schedule)
+        self._follower = Follower(live, capturer, schedule, tell)
 
     def __repr__(self) -> str:
         return f"<holdfast attached to query {self._live.id} as {self.pipeline.name!r}>"

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast import events
 from holdfast.decide.schedule import Schedule, ScheduleState, due
 from holdfast.errors import (
     BrokenBatch,
@@ -80,7 +81,10 @@ class Follower:
     The capturer is its own from now on, and is closed at the end.
     """
 
-    def __init__(self, live: LiveQuery, capturer: Capturer, schedule: Schedule) -> None:
+    def __init__(
+        self, live: LiveQuery, capturer: Capturer, schedule: Schedule, tell: events.Listener = events.nobody
+    ) -> None:
+        self._tell = tell
         self._live = live
         self._capturer = capturer
         self._schedule = schedule
@@ -238,8 +242,17 @@ class Follower:
             self._demands = [demand for demand in self._demands if demand not in answered]
         for demand in answered:
             demand.answer.set_result(outcome.manifest)
+        if isinstance(outcome, Taken):
+            self._tell_taken(outcome, (time.monotonic_ns() - began_ns) / 1e9)
         if isinstance(outcome, Taken) and outcome.broken:
             raise BrokenBatch(self._capturer.directory.url, outcome.manifest.epoch + 1, outcome.broken)
+
+    def _tell_taken(self, taken: Taken, seconds: float) -> None:
+        manifest = taken.manifest
+        size = sum(artifact.size_bytes for _, artifact in manifest.artifacts())
+        self._tell(
+            events.CheckpointTaken(manifest.at, manifest.epoch, size, taken.files_read, taken.bytes_read, seconds)
+        )
 
     def _refuse_loss(self, known: int | None, why: str, ended: bool) -> None:
         """A query that has ended leaves nothing newer: a batch that was over must be captured, or told to be missed."""
@@ -256,6 +269,7 @@ class Follower:
             failed, self._demands = self._demands, []
         for demand in failed:
             demand.answer.set_exception(error)
+        self._tell(events.CaptureFailed(error))
 
     def _end(self, over: HoldfastError, failure: Exception | None = None) -> None:
         with self._changed:
@@ -268,6 +282,8 @@ class Follower:
                 demand.answer.set_result(last)
             else:
                 demand.answer.set_exception(nothing if self._ended else over)
+        if isinstance(over, Fenced):
+            self._tell(events.TakenOver(over.by))
 
     def _wait(self) -> None:
         """Wait until there may be something to do."""

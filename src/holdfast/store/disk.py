@@ -15,10 +15,23 @@ from pathlib import Path
 from holdfast.errors import AccessDenied, StoreFailure
 from holdfast.store.contract import Buffer
 
-__all__ = ["Folder", "Opened", "failure", "make_folders", "read_range", "sync", "write_all"]
+__all__ = [
+    "Folder",
+    "Opened",
+    "begin_writing_out",
+    "failure",
+    "make_folders",
+    "read_range",
+    "sync",
+    "sync_below",
+    "write_all",
+]
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _SYNC_FILE_SYSTEM = getattr(ctypes.CDLL(None), "syncfs", None)
+_SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_BEGIN_WRITING = 2
+WORTH_BEGINNING = 256 * 1024
 
 
 def sync(fd: int) -> None:
@@ -94,6 +107,12 @@ def sync_below(root: Path, *, deep: bool = True) -> None:
             sync(fd)
         finally:
             os.close(fd)
+
+
+def begin_writing_out(fd: int, size: int) -> None:
+    """Have the system begin to write a file to the disk, and not wait for it: the sync to come then has less to do."""
+    if _SYNC_FILE_RANGE is not None and size >= WORTH_BEGINNING:
+        _SYNC_FILE_RANGE(fd, ctypes.c_int64(0), ctypes.c_int64(0), _BEGIN_WRITING)
 
 
 def write_all(fd: int, data: Buffer) -> None:

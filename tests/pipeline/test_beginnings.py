@@ -1,0 +1,160 @@
+"""Where a pipeline's state may come from: another pipeline's checkpoint, a plain query's directory, a healed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.errors import MissingRecords, PipelineExists, SinkTaken
+from holdfast.pipeline.origins import Forked
+from holdfast.pipeline.pipeline import Pipeline
+from pipeline.place import Place
+from spark.workloads import STORES, configured
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession) -> Place:
+    return Place(tmp_path, spark)
+
+
+def fork(place: Place) -> Pipeline:
+    return place.pipeline(place.sinks("-fork"), name="fork")
+
+
+def test_a_fork_puts_out_what_comes_after_its_checkpoint_into_sinks_of_its_own(place: Place) -> None:
+    place.inputs(6)
+    place.run(every="1 batch")
+    before = place.rows("log")
+    forked = fork(place).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    assert forked.pipeline.name == "fork"
+    place.inputs(12)
+    place.run(fork(place), place.root / "forked")
+    assert place.rows("log") == before
+    assert sorted(before + place.rows("log", "-fork")) == place.plain([(6, 1), (12, 1)])
+    assert place.rows("log", "-fork") == place.rows("table", "-fork")
+
+
+def test_a_fork_outlives_the_pipeline_that_it_was_made_from(place: Place) -> None:
+    place.inputs(6)
+    place.run(every="1 batch")
+    before = place.rows("log")
+    fork(place).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    stored = place.repository.pipeline("sums").records
+    stored.store.delete([info.key for info in stored.store.list(stored.keys.prefix)])
+    place.inputs(8)
+    place.run(fork(place), place.root / "elsewhere")
+    assert sorted(before + place.rows("log", "-fork")) == place.plain([(6, 1), (8, 1)])
+
+
+def test_a_fork_that_was_killed_before_its_checkpoint_is_no_fresh_start_and_can_be_done_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.inputs(6)
+    place.run(every="1 batch")
+    before = place.rows("log")
+
+    def die(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Forked, "lay", die)
+        with pytest.raises(KeyboardInterrupt):
+            fork(place).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    with pytest.raises(MissingRecords, match="fork of sums"):
+        place.run(fork(place), place.root / "forked")
+    fork(place).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    place.inputs(8)
+    place.run(fork(place), place.root / "forked")
+    assert sorted(before + place.rows("log", "-fork")) == place.plain([(6, 1), (8, 1)])
+
+
+def test_a_fork_is_refused_sinks_of_another_pipeline_and_a_name_that_has_checkpoints(place: Place) -> None:
+    place.inputs(3)
+    place.run(every="1 batch")
+    rows = place.rows("log")
+    with pytest.raises(SinkTaken):
+        place.pipeline(name="fork").fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    with pytest.raises(PipelineExists):
+        place.pipeline(place.sinks("-fork")).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    assert place.rows("log") == rows
+
+
+def test_a_plain_query_goes_on_as_a_pipeline_without_reading_anything_twice(place: Place) -> None:
+    """The first start takes its directory over; later ones pass over what they are still told."""
+    plain_rows: list[tuple[object, ...]] = []
+    place.inputs(5)
+    pipeline = place.pipeline()
+
+    def collect(batch: DataFrame, _epoch: int) -> None:
+        plain_rows.extend(batch.collect())
+
+    directory = place.root / "plain-checkpoint"
+    with configured(place.spark, STORES["changelog-2"]):
+        writer = pipeline.query(**pipeline.sources).writeStream.foreachBatch(collect)
+        writer.option("checkpointLocation", str(directory)).trigger(availableNow=True).start().awaitTermination()
+    seen = sorted(str(path) for path in directory.rglob("*"))
+    for upto in (8, 12):
+        place.inputs(upto)
+        with configured(place.spark, STORES["changelog-2"]):
+            run = place.pipeline().start(
+                place.repository, checkpoint_dir=place.home, adopt=directory, trigger={"availableNow": True}
+            )
+            run.await_termination()
+        assert run.recovery.state == ("origin" if upto == 8 else "warm")
+    assert sorted(str(path) for path in directory.rglob("*")) == seen
+    truth = place.plain([(5, 1), (8, 1), (12, 1)])
+    assert len(plain_rows) + len(place.rows("log")) == len(truth)
+    assert set(place.rows("log")) < set(truth)
+    assert place.rows("log") == place.rows("table")
+
+
+def damaged(place: Place, pattern: str) -> Path:
+    """The newest file of the newest directory that fits."""
+    directory = max(place.home.glob("run-*"))
+    return max(directory.glob(pattern), key=lambda path: int(path.name.partition(".")[0].partition("_")[0]))
+
+
+def test_a_directory_that_lacks_a_file_is_healed_and_gone_on_in(place: Place) -> None:
+    place.inputs(6)
+    place.run(every="1 batch")
+    damaged(place, "state/0/0/*.changelog").unlink()
+    place.inputs(9)
+    assert place.start().recovery.state == "healed"
+    assert place.rows("log") == place.rows("table") == place.plain([(6, 1), (9, 1)])
+
+
+def test_a_directory_with_a_flipped_bit_is_healed_once_a_run_in_it_has_failed(place: Place) -> None:
+    """All state is read only where there is a reason to doubt it: the second start after one that committed nothing."""
+    place.inputs(6)
+    place.run(every="1 batch")
+    victim = damaged(place, "state/0/0/*.changelog")
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    for sidecar in victim.parent.glob(f".{victim.name}*.crc"):
+        sidecar.unlink()
+    place.inputs(9)
+    states = []
+    for _ in range(3):
+        try:
+            states.append(place.start().recovery.state)
+            break
+        except Exception as error:  # noqa: BLE001 - whatever Spark says of it
+            states.append(type(error).__name__)
+    assert states[-1] == "healed"
+    assert len(states) == 2
+    assert place.rows("log") == place.rows("table") == place.plain([(6, 1), (9, 1)])
+
+
+def test_a_directory_that_no_checkpoint_can_heal_is_left_for_a_restored_one(place: Place) -> None:
+    place.inputs(6)
+    place.run(every="100 batches")
+    checkpoint = place.repository.pipeline("sums").latest()
+    assert checkpoint is not None
+    (max(place.home.glob("run-*")) / "metadata").unlink()
+    damaged(place, "offsets/*").write_text("v1\n")
+    place.inputs(9)
+    assert place.start().recovery.state in ("checkpoint", "healed")
+    assert place.rows("log") == place.rows("table") == place.plain([(6, 1), (9, 1)])
