@@ -47,6 +47,8 @@ def test_every_public_name_stands_in_the_reference() -> None:
         holdfast.Checkpoint,
         holdfast.Checkpointer,
         holdfast.CheckpointManager,
+        holdfast.Pipeline,
+        holdfast.Run,
     ],
 )
 def test_every_public_call_of_the_main_classes_stands_in_the_reference(kind: type) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
+    from holdfast import events, sinks
     from holdfast.capturing import capture
     from holdfast.check import Checked
     from holdfast.checkpoint import Checkpoint
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.layout import Slot
     from holdfast.manager import CheckpointManager
     from holdfast.manifest import Artifact, ConnectorOffset, Manifest, SinkStatus
+    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.run import Run, RunStatus
+    from holdfast.pipeline.starting import Recovery
     from holdfast.recovery import Demands, Recovered
     from holdfast.repository.uploads import Limits
     from holdfast.settle import LoopSink
@@ -57,11 +61,15 @@ _WHERE = {
     "LoopSink": "settle",
     "Manifest": "manifest",
     "PartitionState": "draft",
+    "Pipeline": "pipeline.pipeline",
     "PrunePlan": "gc",
     "Recovered": "recovery",
+    "Recovery": "pipeline.starting",
     "Removed": "gc",
     "Repository": "handles",
     "RetryPolicy": "store",
+    "Run": "pipeline.run",
+    "RunStatus": "pipeline.run",
     "Schedule": "decide.schedule",
     "SinkStatus": "manifest",
     "Slot": "layout",
@@ -72,6 +80,8 @@ _WHERE = {
     "fingerprint": "decide.fingerprint",
     "open": "handles",
 }
+
+_MODULES = frozenset({"events", "sinks"})
 
 __all__ = [
     "Artifact",
@@ -95,11 +105,15 @@ __all__ = [
     "LoopSink",
     "Manifest",
     "PartitionState",
+    "Pipeline",
     "PrunePlan",
     "Recovered",
+    "Recovery",
     "Removed",
     "Repository",
     "RetryPolicy",
+    "Run",
+    "RunStatus",
     "Schedule",
     "SinkStatus",
     "Slot",
@@ -108,13 +122,17 @@ __all__ = [
     "__version__",
     "attach",
     "capture",
+    "events",
     "fingerprint",
     "open",
+    "sinks",
 ]
 
 
 def __getattr__(name: str) -> object:
     where = _WHERE.get(name)
+    if name in _MODULES:
+        return import_module(f"holdfast.{name}")
     if where is None:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     value = getattr(import_module(f"holdfast.{where}"), "open_url" if name == "open" else name)

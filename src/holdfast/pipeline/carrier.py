@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 
 from holdfast.epochs import EpochDecision
 from holdfast.errors import HoldfastError
@@ -17,16 +18,19 @@ __all__ = ["Carrier"]
 
 EVERY_SECONDS = 5.0
 """Fast epochs go together: each object costs a request."""
+TRIM_EVERY = 64
 
 
 class Carrier:
     """Brings the decisions of one generation into a ledger. `note` and `join` from any thread; close it when done.
 
-    `local` is where they stand beside Spark's directory. A failure in the background is told by the next `join`, which
-    tries all of it again.
+    `local` is where they stand beside Spark's directory; `trim` is called now and then to keep both short. A failure in
+    the background is told by the next `join`, which tries all of it again.
     """
 
-    def __init__(self, generation: int, ledger: Ledger, local: Ledger) -> None:
+    def __init__(self, generation: int, ledger: Ledger, local: Ledger, trim: Callable[[], None]) -> None:
+        self._trim = trim
+        self._joins = 0
         self._ledger = ledger
         self._local = local
         self._generation = generation
@@ -65,6 +69,9 @@ class Carrier:
                 del self._noted[: len(joined)]
                 self._sent = 0
                 self._small.clear()
+            if self._joins % TRIM_EVERY == 0:
+                self._trim()
+            self._joins += 1
 
     def close(self) -> None:
         """End, with what is there sent as far as it goes: the directory holds it as well."""

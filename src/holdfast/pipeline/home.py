@@ -54,7 +54,7 @@ class Home:
 
     def __init__(self, place: SparkPlace) -> None:
         self.place = place
-        folder = place.folder
+        folder = place.folder.absolute() if place.folder is not None else None
         self.is_local = folder is not None
         self._store: Store = Address(str(folder)).store() if folder is not None else place.store()
         self._path = folder

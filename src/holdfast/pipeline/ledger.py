@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
+from holdfast.decide.ledger import Entry
 from holdfast.epochs import EpochDecision
 from holdfast.errors import DamagedRecord, ObjectMissing
 from holdfast.ids import new_token
 from holdfast.records import Record, seal, unseal
 from holdfast.store import Store
 
-__all__ = ["Entry", "Ledger", "merged"]
+__all__ = ["Ledger", "merged"]
 
 _ALONE = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-\d{4}\.json")
 _JOINED = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-(?P<last>\d{10})\.[0-9a-z]+\.joined")
@@ -30,15 +30,6 @@ class Segment(Record, frozen=True):
 
     kind = "segment"
     decisions: list[EpochDecision]
-
-
-class Entry(NamedTuple):
-    """One object of a ledger: who wrote it, and the epochs that it reaches from and to."""
-
-    key: str
-    generation: int
-    first: int
-    last: int
 
 
 class Ledger:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from holdfast.checkpoint import Checkpoint
 from holdfast.claim import Reason
 from holdfast.decide.modes import refuse_mode
-from holdfast.decide.schedule import Schedule, parse_every
+from holdfast.decide.schedule import Schedule, parse_duration, parse_every
 from holdfast.errors import BadValue, PipelineExists
 from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, open_url
@@ -95,6 +95,7 @@ class Pipeline:
         replay: Literal["recorded", "free"] = "recorded",
         listener: Listener = nobody,
         metrics_port: int | None = None,
+        replay_horizon: str | None = None,
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
@@ -104,12 +105,15 @@ class Pipeline:
         over it. Epochs that were decided and are not in the state run again on their recorded boundaries; with `replay`
         "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew. `listener` is told of
         epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers Prometheus on this machine.
+        Decisions are kept as long as a checkpoint from which they lead on; with a `replay_horizon` ("30 days"), not for
+        checkpoints that are older than that, which then stand for their state only.
         """
         metrics = Metrics(self.name)
         if metrics_port is not None:
             metrics.serve(metrics_port)
         with ExitStack() as stack:
             start = stack.enter_context(self._starting(repository, checkpoint_dir, options))
+            start.horizon_ms = parse_duration(replay_horizon) if replay_horizon is not None else None
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
             free = replay == "free"
@@ -193,7 +197,7 @@ class Pipeline:
         """What runs the epochs of a generation that was taken over."""
         generation = taken.generation.number
         publisher = Publisher(start.stored.records, generation, taken.found.follows)
-        carrier = Carrier(generation, start.remote_ledger(), start.local_ledger())
+        carrier = Carrier(generation, start.remote_ledger(), start.local_ledger(), start.trim_ledgers)
         with ExitStack() as stack:
             stack.callback(publisher.close)
             stack.callback(carrier.close)

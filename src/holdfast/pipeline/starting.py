@@ -21,6 +21,7 @@ from holdfast.pipeline.ledger import Ledger, merged
 from holdfast.pipeline.links import link_of_manifest
 from holdfast.pipeline.origins import Describe, Origin
 from holdfast.pipeline.takeover import Found, Taken
+from holdfast.pipeline.trimming import trim
 from holdfast.pipeline.warm import Warm, find_warm
 from holdfast.recovery import Demands, Skipped, choose
 from holdfast.sinks.contract import Sink
@@ -46,6 +47,8 @@ class Starting:
     origin: Origin | None = None
     warm: Warm | None = None
     skipped: tuple[Skipped, ...] = ()
+    horizon_ms: int | None = None
+    """How far back decisions are kept for checkpoints."""
     first: Manifest | None = None
     """The checkpoint that a state from outside became."""
     _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
@@ -102,6 +105,10 @@ class Starting:
     def remote_ledger(self) -> Ledger:
         records = self.stored.records
         return Ledger(records.store, records.keys.ledger)
+
+    def trim_ledgers(self) -> None:
+        for ledger in (self.local_ledger(), self.remote_ledger()):
+            trim(ledger, self.stored.records, self.horizon_ms)
 
     def driver_states(self, taken: Taken) -> Mapping[str, bytes]:
         """The driver's states where the state stands: of the decision on that epoch, else of its checkpoint."""

@@ -44,10 +44,12 @@ def copy_files(source: Address, target: Address, names: Mapping[str, str]) -> No
 
 
 def tidy(url: str, options: Mapping[str, str] | None = None) -> Address:
-    """An address whose url can be shown: what it says of options stands among them."""
+    """An address whose url can be shown: what it says of options stands among them. A path is from the root."""
     address = read_address(url, options or {})
     if isinstance(address, CloudAddress):
         return Address(f"{address.cloud}://{_join(address.bucket, address.prefix)}", dict(address.options))
+    if isinstance(address, LocalAddress):
+        return Address(os.path.abspath(address.path))  # noqa: PTH100 - links are left as they are
     return Address(url)
 
 
