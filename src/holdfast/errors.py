@@ -61,6 +61,7 @@ HoldfastError                      exit 1
 │   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
 │   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   └── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
@@ -128,6 +129,7 @@ __all__ = [
     "OtherTimeline",
     "OutcomeUnknown",
     "Overtaken",
+    "PipelineExists",
     "PipelineMissing",
     "PlaceMissing",
     "PlaceNotEmpty",
@@ -148,6 +150,7 @@ __all__ = [
     "UnfinishedRestore",
     "UnsafeStore",
     "Unsettled",
+    "VersionGone",
 ]
 
 
@@ -726,6 +729,16 @@ class PipelineExists(Refused):
     code = "HF-5025"
     template = "pipeline {pipeline!r} has checkpoints already"
     advice = "A fork begins a pipeline: give it a name of its own. To take this one back, rewind it."
+
+
+@dataclass(eq=False)
+class VersionGone(Refused):
+    table: str
+    version: str
+    why: str
+    code = "HF-5026"
+    template = "reference table {table!r} can't be read at version {version}: {why}"
+    advice = "An epoch that is run again needs the version that it was run with: keep it as long as the checkpoints."
 
 
 class BadInput(HoldfastError):

@@ -15,7 +15,9 @@ def base(generation: int, **more: int | None) -> Base:
     return Base(token="t", generation=generation, **more)  # type: ignore[arg-type]
 
 
-FOLLOWED = World(frozenset({0, 1}), {0: base(0), 1: base(1, from_generation=0, from_slot=3, adopted_epoch=9, follows=0)})
+FOLLOWED = World(
+    frozenset({0, 1}), {0: base(0), 1: base(1, from_generation=0, from_slot=3, adopted_epoch=9, follows=0)}
+)
 REWOUND = World(frozenset({0, 1}), {0: base(0), 1: base(1, from_generation=0, from_slot=3, adopted_epoch=4)})
 
 

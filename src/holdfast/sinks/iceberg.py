@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
@@ -23,6 +23,7 @@ from holdfast.sinks.iceberg_files import (
     added,
     address_of,
     in_utc,
+    load_catalog_of,
     parts_of,
     read_parts,
     refuse_columns,
@@ -85,7 +86,7 @@ class Iceberg(Sink):
         self.properties = dict(properties or {})
         """Of the table, if it is made here."""
         self._owns_catalog = not isinstance(catalog, Catalog)
-        self._catalog = _load(catalog)
+        self._catalog = load_catalog_of(catalog)
         self._log = IcebergLog(self._catalog, table)
         self._holder: Holder | None = None
         self._place: _Place | None = None
@@ -374,12 +375,3 @@ class Iceberg(Sink):
                 self._parts(standing)
                 refuse_columns(self.name, standing.table, schema)
         return standing
-
-
-def _load(catalog: Catalog | Mapping[str, str] | str) -> Catalog:
-    if isinstance(catalog, Catalog):
-        return catalog
-    if isinstance(catalog, str):
-        return load_catalog(catalog)
-    properties = dict(catalog)
-    return load_catalog(properties.pop("name", "holdfast"), **properties)

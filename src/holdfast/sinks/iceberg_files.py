@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
@@ -42,6 +43,7 @@ __all__ = [
     "added",
     "address_of",
     "in_utc",
+    "load_catalog_of",
     "parts_of",
     "read_parts",
     "refuse_columns",
@@ -234,3 +236,13 @@ def _unfit(kind: pa.DataType) -> str:
         pa.types.is_decimal128,
     )
     return "" if any(is_known(kind) for is_known in known) else "Iceberg has no such type"
+
+
+def load_catalog_of(catalog: Catalog | Mapping[str, str] | str) -> Catalog:
+    """A catalog by its name, by its properties, or as it is."""
+    if isinstance(catalog, Catalog):
+        return catalog
+    if isinstance(catalog, str):
+        return load_catalog(catalog)
+    properties = dict(catalog)
+    return load_catalog(properties.pop("name", "holdfast"), **properties)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from holdfast.errors import SinkUnavailable
 from holdfast.sinks.footers import Path, read_footers
+from holdfast.sinks.read_spark import FILE, for_spark, quoted, read_files, read_sources
 from holdfast.sinks.rewrite import Part, Rewriter, Source, key_leaves, partition_column
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BySpark"]
 
-FILE = "hf_file"
 SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -66,7 +66,9 @@ class BySpark(Rewriter):
         leaves = key_leaves(rows.schema, key)
         schema = pa.schema([rows.schema.field(name) for name in key])
         with self._jobs("look for keys"):
-            found = self._joined(self._read(sources, schema, name_files=True), rows, leaves, "left_semi")
+            found = self._joined(
+                read_sources(self._spark, self._root, sources, schema, name_files=True), rows, leaves, "left_semi"
+            )
             names = [unquote(row[0]) for row in found.select(FILE).distinct().collect()]
         return [source for source in sources if any(name.endswith(f"/{source.key}") for name in names)]
 
@@ -81,8 +83,8 @@ class BySpark(Rewriter):
     ) -> list[DataFile]:
         leaves = key_leaves(rows.schema, key)
         with self._jobs("write rows anew"):
-            kept = self._joined(self._read(sources, schema), rows, leaves, "left_anti")
-            return self._write(kept.select(*map(_quoted, schema.names)), parts, folder)
+            kept = self._joined(read_sources(self._spark, self._root, sources, schema), rows, leaves, "left_anti")
+            return self._write(kept.select(*map(quoted, schema.names)), parts, folder)
 
     def split(self, rows: StagedRows, parts: Sequence[Part], folder: str) -> list[DataFile]:
         with self._jobs("split rows"):
@@ -90,58 +92,32 @@ class BySpark(Rewriter):
 
     def _staged(self, rows: StagedRows) -> DataFrame:
         files = [plain_url(rows.place, file.name) for file in rows.staged.files if file.rows]
-        return self._files(files, rows.schema)
+        return read_files(self._spark, files, rows.schema)
 
     def _keys(self, rows: StagedRows, leaves: Sequence[Path]) -> DataFrame:
         from pyspark.sql import functions as f
 
-        columns = [f.col(_quoted(*path)).alias(_name(number)) for number, path in enumerate(leaves)]
+        columns = [f.col(quoted(*path)).alias(_name(number)) for number, path in enumerate(leaves)]
         return self._staged(rows).select(*columns)
 
     def _joined(self, table: DataFrame, rows: StagedRows, leaves: Sequence[Path], how: str) -> DataFrame:
         from pyspark.sql import functions as f
 
         for number, path in enumerate(leaves):
-            table = table.withColumn(_name(number), f.col(_quoted(*path)))
+            table = table.withColumn(_name(number), f.col(quoted(*path)))
         return table.join(self._keys(rows, leaves), [_name(number) for number in range(len(leaves))], how)
-
-    def _read(self, sources: Sequence[Source], schema: pa.Schema, *, name_files: bool = False) -> DataFrame:
-        """Files of the table, those of one partition together; what they lack is constant."""
-        from pyspark.sql import functions as f
-
-        groups: dict[tuple[tuple[str, Any], ...], list[str]] = {}
-        for source in sources:
-            groups.setdefault(tuple(source.constants.items()), []).append(plain_url(self._root, source.key))
-        parts = []
-        for constants, urls in groups.items():
-            given = dict(constants)
-            held = pa.schema([field for field in schema if field.name not in given])
-            part = self._files(urls, held)
-            for field in schema:
-                if field.name in given:
-                    part = part.withColumn(field.name, f.lit(given[field.name]).cast(_spark_type(field.type)))
-            names = [f.col(_quoted(name)) for name in schema.names]
-            parts.append(part.select(*names, *([f.input_file_name().alias(FILE)] if name_files else [])))
-        return reduce(lambda one, other: one.unionByName(other), parts)
-
-    def _files(self, urls: Sequence[str], schema: pa.Schema) -> DataFrame:
-        # A file with no column of ours is still read for its rows.
-        described = ", ".join(f"{_quoted(field.name)} {_spark_type(field.type)}" for field in schema)
-        # Names of folders are only names here: what they say of partitions stands in the log.
-        reader = self._spark.read.schema(described).option("recursiveFileLookup", "true")
-        return reader.parquet(*map(_for_spark, urls))
 
     def _write(self, rows: DataFrame, parts: Sequence[Part], folder: str) -> list[DataFile]:
         from pyspark.sql import functions as f
 
         copies = [partition_column(number) for number in range(len(parts))]
         for name, part in zip(copies, parts, strict=True):
-            column = f.col(_quoted(part.column))
+            column = f.col(quoted(part.column))
             rows = rows.withColumn(name, f.date_trunc(part.unit, column) if part.unit else column)
         if copies:
             rows = rows.hint("rebalance", *copies)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.partitionBy(*copies).parquet(_for_spark(plain_url(self._root, folder)))
+        writer.partitionBy(*copies).parquet(for_spark(plain_url(self._root, folder)))
         store = self._root.store()
         files = [info for info in store.list(f"{folder}/") if info.key.endswith(".parquet")]
         footers = read_footers(store, files)
@@ -160,45 +136,5 @@ class BySpark(Rewriter):
             raise SinkUnavailable(self._sink, action, f"Spark: {why}") from error
 
 
-def _for_spark(url: str) -> str:
-    """An address as Hadoop names it."""
-    if url.startswith("/"):
-        return f"file://{url}"
-    return url.replace("s3://", "s3a://", 1) if url.startswith("s3://") else url
-
-
-def _quoted(*names: str) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
-
-
 def _name(number: int) -> str:
     return f"hf_k{number}"
-
-
-def _spark_type(kind: pa.DataType) -> str:
-    """A type as Spark's DDL names it."""
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{_quoted(field.name)}: {_spark_type(field.type)}' for field in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{_spark_type(kind.key_type)}, {_spark_type(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"array<{_spark_type(kind.value_type)}>"
-    named = {
-        "bool": "boolean",
-        "int8": "tinyint",
-        "int16": "smallint",
-        "int32": "int",
-        "int64": "bigint",
-        "float": "float",
-        "double": "double",
-        "string": "string",
-        "large_string": "string",
-        "binary": "binary",
-        "large_binary": "binary",
-        "date32[day]": "date",
-    }
-    return named[str(kind)]

@@ -1,0 +1,111 @@
+"""`holdfast run`, `rewind` and `fork` of a pipeline that a module names, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cli.sample_repository import invoke
+from pipeline.place import Place
+
+TESTS = Path(__file__).resolve().parents[1]
+MODULE = """
+from pathlib import Path
+from pipeline.place import Place
+from spark.session import start_session
+
+here = Path(__file__).parent
+
+
+def pipeline():
+    return Place(here, start_session()).pipeline()
+
+
+def another():
+    place = Place(here, start_session())
+    return place.pipeline(place.sinks("-fork"), name="fork")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A pipeline that the module `job` of the current folder names."""
+    place = Place(tmp_path, spark)
+    (tmp_path / "job.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_REPO", str(tmp_path / "repository"))
+    sys.modules.pop("job", None)
+    return place
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_pipeline_is_run_rewound_and_forked_by_its_name(place: Place) -> None:
+    place.inputs(6)
+    first = invoke("run", "job:pipeline", "--trigger", "now", "--every", "1 batch", "--json")
+    assert first.code == 0, first.err
+    told = lines(first.out)
+    assert told[0]["event"] == "started"
+    assert told[0]["state"] == "nothing"
+    assert told[-1]["event"] == "ended"
+    assert told[-1]["epochs"] >= 6
+    epochs = [event["epoch"] for event in told if event["event"] == "committed"]
+    assert epochs == sorted(epochs)
+    rows = place.rows("log")
+
+    forked = invoke("fork", "job:another", "--to", "sums@epoch:3")
+    assert (forked.code, "Forked sums@epoch:3 as fork@slot:0-0, at epoch 3." in forked.out) == (0, True), forked.err
+
+    back = invoke("rewind", "job:pipeline", "--to", "epoch:3")
+    assert back.code == 0, back.err
+    assert "goes on from checkpoint" in back.out
+    assert "rolled back: log, table" in back.out
+    assert len(place.rows("log")) < len(rows)
+
+    again = invoke("run", "job:pipeline", "--trigger", "now")
+    assert again.code == 0, again.err
+    assert place.rows("log") == place.rows("table") == rows
+
+    other = invoke("run", "job:another", "--trigger", "now")
+    assert other.code == 0, other.err
+    assert set(place.rows("log", "-fork")) <= set(rows)
+
+
+def test_a_fork_with_too_little_said_is_told_what_to_say(place: Place) -> None:
+    assert invoke("fork", "job:another").code == 2
+    assert "no DEST" in invoke("fork", "job:another", "dest", "--to", "sums").err
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_is_told_to_stop_ends_with_a_savepoint_after_the_epoch_under_way(place: Place) -> None:
+    place.inputs(4)
+    command = [sys.executable, "-m", "holdfast", "run", "job:pipeline", "--json", "--savepoint", "v1"]
+    known = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*([known] if known else []), str(TESTS)])
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "committed":
+            break
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err[-3000:]
+    assert lines(out)[-1]["event"] == "ended"
+    latest = place.repository.pipeline("sums").latest()
+    assert latest is not None
+    assert place.repository.find("sums@v1").slot == latest.slot
