@@ -108,6 +108,9 @@ def _is_of(records: PipelineRecords, slot: Slot, url: str, query_id: str | None,
     if owner is not None and (owner.pipeline_id, owner.at) == (records.identity().pipeline_id, slot):
         return True
     claim = records.claim(slot.generation)
+    if claim.query_id is None and claim.directory is None:
+        # A pipeline claims before its query is there: its checkpoints say where they were taken.
+        return records.manifest(slot).metadata.get(DIRECTORY) == url
     return claim.owner == (owner.token if owner else None) and (claim.query_id == query_id or claim.directory == url)
 
 
