@@ -60,13 +60,15 @@ HoldfastError                      exit 1
 │   ├── OtherBoundaries            HF-5018  Spark runs an epoch on other offsets than were decided
 │   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
-│   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   └── QueryChanged               HF-5022  another query than the one that made the state
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
     ├── BadReference               HF-6003
     ├── BadValue                   HF-6004
     ├── SinkUnfit                  HF-6007  rows that a sink could never take
+    ├── NotLoadable                HF-6008  a MODULE:ATTR that gives no pipeline
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -120,6 +122,7 @@ __all__ = [
     "NotDeterministic",
     "NotFound",
     "NotHealable",
+    "NotLoadable",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
@@ -130,6 +133,7 @@ __all__ = [
     "PipelineMissing",
     "PlaceMissing",
     "PlaceNotEmpty",
+    "QueryChanged",
     "Refused",
     "RepositoryMissing",
     "SinkFailed",
@@ -719,6 +723,20 @@ class StillRunning(Refused):
     advice = "Stop the query first. If something else writes there, say that it is stopped: --stopped."
 
 
+@dataclass(eq=False)
+class QueryChanged(Refused):
+    pipeline: str
+    state: str
+    changes: Sequence[str]
+    names: Sequence[str]
+    code = "HF-5022"
+    template = "the query of {pipeline!r} is not the one that made the state of {state}: {changes}"
+    advice = (
+        "Nothing was touched. `holdfast plan` explains each change. What is meant can be accepted by its name: "
+        "accept={names}, or --accept NAME."
+    )
+
+
 class BadInput(HoldfastError):
     """The caller's words are off; nothing was done."""
 
@@ -767,6 +785,15 @@ class SinkUnfit(BadInput):
     code = "HF-6007"
     template = "sink {sink!r}: {why}"
     advice = "Nothing was written. Change the query, the sink or the table, and start again: it goes on where it was."
+
+
+@dataclass(eq=False)
+class NotLoadable(BadInput):
+    target: str
+    why: str
+    code = "HF-6008"
+    template = "{target}: {why}"
+    advice = "MODULE:ATTR names a Pipeline or a function that returns one, in a module of this folder or an installed one."
 
 
 @dataclass(eq=False)
