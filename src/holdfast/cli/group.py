@@ -28,6 +28,7 @@ VERBS = {
     "du": "Show what checkpoints cost in bytes.",
     "check": "Check that everything is there and is what was written.",
     "restore": "Lay a checkpoint down in a new place: a directory that Spark starts from, or plain files.",
+    "plan": "Say what would happen if a changed query started from a checkpoint.",
     "fork": "Lay a checkpoint down for another query, which may run beside the first.",
     "savepoint": "Give a checkpoint a name that retention never removes.",
     "pin": "Hold a checkpoint against retention without naming it.",

@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from holdfast.decide.fingerprint import DIGEST, JSON
 from holdfast.decide.query_identity import StreamingQuery
 from holdfast.errors import BadValue
 
-__all__ = ["CHANGES", "Change", "Finding", "Verdict", "check_names", "judge", "parts_of", "refused"]
+__all__ = ["CHANGES", "VERDICTS", "Change", "Finding", "Verdict", "check_names", "judge", "parts_of", "refused"]
 
 Verdict: TypeAlias = Literal[
     "compatible", "kept from the checkpoint", "needs migration", "needs reset", "silently wrong"
 ]
-REFUSED: frozenset[Verdict] = frozenset({"needs migration", "needs reset", "silently wrong"})
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""From harmless to worst."""
+REFUSED = frozenset(VERDICTS[2:])
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-SHUFFLE = "spark.sql.shuffle.partitions"
 MISSING = "nothing"
 
 
@@ -190,7 +191,7 @@ def parts_of(query: StreamingQuery, output_mode: str, sinks: Mapping[str, Mappin
             "keys": list(operator.keys),
             "key types": list(operator.key_types),
             "values": list(operator.values),
-            "values in any order": sorted(operator.values),
+            "values in any order": tuple(sorted(operator.values)),
             "value types": list(operator.value_types),
             "window": list(operator.window),
             "filters": list(operator.filters),

@@ -104,7 +104,8 @@ def describe_query(plan: Node, code: PythonCode, schema: Sequence[tuple[str, str
     """Cut an analyzed plan into its parts. `schema` has the names and types of its columns."""
     reader = _Reader(plan, code, schema)
     rows = reader.read(plan)
-    output: JSON = [rows.shape, sorted(rows.filters), [reader.text_of(column) for column in rows.columns]]
+    columns = [reader.text_of(column) for column in rows.columns]
+    output: JSON = (rows.shape, tuple(sorted(rows.filters)), tuple(columns))
     return StreamingQuery(reader.sources, reader.source_names, reader.operators, output)
 
 

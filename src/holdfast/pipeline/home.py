@@ -88,6 +88,22 @@ class Home:
         finally:
             os.close(fd)
 
+    def is_free(self) -> bool:
+        """Whether `held` would give True now. Changes nothing."""
+        if self._path is None:
+            return False
+        try:
+            fd = os.open(self._path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
     def runs_in(self, generation: int) -> str | None:
         key = _key(generation)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,18 @@ from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.ids import new_token
 from holdfast.layout import check_name
 from holdfast.manifest import Manifest
+from holdfast.pipeline.changes import QueryGuard
 from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.home import Home, Standing, new_directory
+from holdfast.pipeline.identity import identify
 from holdfast.pipeline.ledger import Ledger, merged
 from holdfast.pipeline.links import link_of_manifest
+from holdfast.pipeline.plan import PipelinePlan, sink_actions
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.run import Run, Running
 from holdfast.pipeline.schemas import arrow_schema
 from holdfast.pipeline.staging import FolderStaging
-from holdfast.pipeline.takeover import Found, Taken, take_pipeline
+from holdfast.pipeline.takeover import Found, Taken, look_at_pipeline, take_pipeline
 from holdfast.publish import Publisher
 from holdfast.recovery import Demands, choose
 from holdfast.sinks.contract import Sink
@@ -85,16 +88,46 @@ class Pipeline:
         every: Every = "30 seconds",
         trigger: Mapping[str, object] | None = None,
         options: Mapping[str, str] | None = None,
+        accept: Sequence[str] = (),
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
         This claims it: whoever ran it before is fenced, in the repository and in every sink. `checkpoint_dir` is where
-        Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it.
+        Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it. A query that is not
+        the one that made the state is refused, before anything is touched, unless what changed is harmless or accepted:
+        `accept` has the names that `plan` gives.
         """
         with ExitStack() as stack:
-            start = self._starting(repository, checkpoint_dir, options, stack)
-            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find)
+            start = self._starting(repository, checkpoint_dir, options, stack, accept=accept)
+            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.guard.over(start.find))
             return self._run(start, taken, every, trigger, stack.pop_all())
+
+    def plan(
+        self,
+        repository: Repository | str,
+        *,
+        to: str | None = None,
+        checkpoint_dir: str | Path | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelinePlan:
+        """What would happen if this query started from where the pipeline stands, or from the checkpoint `to`.
+
+        Nothing is claimed and nothing is touched. Print it, or look at its `verdict` and `findings`.
+        """
+        with ExitStack() as stack:
+            start = self._starting(repository, checkpoint_dir, options, stack, to=to, hold=False)
+            records = start.stored.records
+            found, plan = look_at_pipeline(records, self.sinks, start.find, rewind=to is not None)
+            return PipelinePlan(
+                pipeline=self.name,
+                state=found.state.kind,
+                checkpoint=f"{self.name}@slot:{found.follows.at}" if found.follows else None,
+                epoch=found.state.at.epoch,
+                findings=start.guard.findings(records.world(), found),
+                sinks=sink_actions(plan),
+                replays=plan.replays,
+                known=start.guard.knows(records.world(), found),
+            )
 
     def rewind(
         self,
@@ -121,6 +154,9 @@ class Pipeline:
         options: Mapping[str, str] | None,
         stack: ExitStack,
         to: str | None = None,
+        accept: Sequence[str] = (),
+        *,
+        hold: bool = True,
     ) -> _Start:
         stored = (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
         frame = self.query(**self.sources)
@@ -130,9 +166,11 @@ class Pipeline:
         for sink in self.sinks.values():
             sink.check(schema)
         home = Home(SparkPlace(str(self._place(checkpoint_dir, frame.sparkSession)), options or {}))
-        is_mine = stack.enter_context(home.held())
+        query = identify(frame, self.query, self.output_mode, self.sinks)
+        guard = QueryGuard(self.name, frame.sparkSession, home, query, accept)
+        is_mine = stack.enter_context(home.held()) if hold else home.is_free()
         target = stored[to].manifest if to is not None else None
-        return _Start(stored, home, frame, is_mine, target)
+        return _Start(stored, home, frame, guard, is_mine, target)
 
     def _place(self, given: str | Path | None, spark: SparkSession) -> str | Path:
         if given is not None:
@@ -149,6 +187,7 @@ class Pipeline:
         with stack:
             name = start.lay(taken)
             generation = taken.generation.number
+            start.guard.note(generation)
             directory = start.home.directory(name)
             staging = FolderStaging(start.home.address("staging"), start.home.spelled("staging"))
             publisher = Publisher(start.stored.records, generation, taken.found.follows)
@@ -163,7 +202,7 @@ class Pipeline:
                 look=publisher.look_for_claim,
                 reach=self._reach,
             )
-            running = Running(epochs, directory, staging, taken.plan.state.at.epoch)
+            running = Running(epochs, directory, staging, taken.plan.state.at.epoch, start.guard.mine)
             location = start.home.spelled(name)
             writer = start.frame.writeStream.outputMode(self.output_mode).foreachBatch(running)
             writer = writer.option("checkpointLocation", location)
@@ -189,6 +228,7 @@ class _Start:
     stored: StoredPipeline
     home: Home
     frame: DataFrame
+    guard: QueryGuard
     is_mine: bool
     """Whether the folder is held: only then may a directory that is there be gone on in."""
     target: Manifest | None

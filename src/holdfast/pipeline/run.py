@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.decide.fingerprint import Fingerprint
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
 from holdfast.errors import HoldfastError
@@ -34,8 +35,11 @@ KEPT = 1000
 class Running:
     """What foreachBatch calls for every epoch of a generation. Remembers where the sinks stood after each."""
 
-    def __init__(self, epochs: Epochs, directory: Directory, staging: FolderStaging, epoch: int) -> None:
+    def __init__(
+        self, epochs: Epochs, directory: Directory, staging: FolderStaging, epoch: int, query: Fingerprint
+    ) -> None:
         self._epochs = epochs
+        self._query = query
         self._directory = directory
         self._staging = staging
         self._positions: dict[int, dict[str, Target]] = {}
@@ -58,7 +62,7 @@ class Running:
             return self._positions[epoch]
 
     def describe(self, draft: Draft, about: Description) -> Description:
-        """Add the sinks to what a checkpoint says: all of them had committed its epoch before its cut was taken."""
+        """Add the query and the sinks to what a checkpoint says: all sinks had committed its epoch by its cut."""
         held = self.positions(draft.epoch)
         any_sink = next(iter(held.values()))
         return replace(
@@ -67,6 +71,8 @@ class Running:
             sink_epochs=dict.fromkeys(held, draft.epoch),
             sink_positions={name: msgspec.to_builtins(target) for name, target in held.items()},
             metadata={**about.metadata, LINK: encode_link(any_sink.at)},
+            pipeline_hash=self._query.digest,
+            fingerprint=self._query.parts,
         )
 
     def _note(self, epoch: int) -> None:
