@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,3 +215,10 @@ def test_changes_come_the_refused_ones_first() -> None:
         VERDICTS.index(finding.verdict) > 1 for finding in changed(SUMS, filters=[], watermark=[], keys=["a", "b"])
     ]
     assert order == sorted(order, reverse=True)
+
+
+def test_the_documentation_has_every_change_and_what_becomes_of_it() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "change-a-query.md"
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) ?\| (.*?) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    accepted = {name: f"`{name}`" if VERDICTS.index(change.verdict) > 1 else "" for name, change in CHANGES.items()}
+    assert rows[1:] == [(change.what, change.verdict, accepted[name], change.why) for name, change in CHANGES.items()]

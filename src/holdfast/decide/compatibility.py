@@ -174,6 +174,8 @@ class Finding:
         return self.verdict in REFUSED
 
     def __str__(self) -> str:
+        if self.verdict == "kept from the checkpoint":
+            return f"{self.where} stays {self.before}, though the session has {self.after}"
         told = f": {self.before} -> {self.after}" if self.before is not None and self.after is not None else ""
         return f"{self.where}{told}"
 

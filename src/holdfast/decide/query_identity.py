@@ -7,9 +7,8 @@ trace, since they change neither rows nor state. What is below a stateful operat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from holdfast.decide.expressions import Node, attributes, identity_of, render
 from holdfast.decide.fingerprint import JSON
@@ -100,12 +99,12 @@ def is_stateful(node: Node) -> bool:
     return node.kind in GROUPED and is_stream(node)
 
 
-def describe_query(plan: Node, code: PythonCode, schema: Sequence[tuple[str, str]] = ()) -> StreamingQuery:
-    """Cut an analyzed plan into its parts. `schema` has the names and types of its columns."""
-    reader = _Reader(plan, code, schema)
+def describe_query(plan: Node, code: PythonCode, names: Sequence[str]) -> StreamingQuery:
+    """Cut an analyzed plan into its parts. `names` are those of its columns."""
+    reader = _Reader(plan, code)
     rows = reader.read(plan)
     columns = [reader.text_of(column) for column in rows.columns]
-    output: JSON = (rows.shape, tuple(sorted(rows.filters)), tuple(columns))
+    output: JSON = (rows.shape, tuple(sorted(rows.filters)), tuple(columns), tuple(names))
     return StreamingQuery(reader.sources, reader.source_names, reader.operators, output)
 
 
@@ -122,7 +121,7 @@ class _Rows:
 
 
 class _Reader:
-    def __init__(self, plan: Node, code: PythonCode, schema: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, plan: Node, code: PythonCode) -> None:
         self.sources: list[tuple[str, str]] = []
         self.source_names: list[str] = []
         self.operators: list[StatefulOperator] = []
@@ -132,8 +131,6 @@ class _Reader:
         self._outputs: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._types = {identity_of(a) or -1: _type(a) for node in plan.walk() for a in _references(node)}
         self._plan = plan
-        self._schema = schema
-        self._used: dict[tuple[int, ...], set[int]] = {}
 
     def text_of(self, column: int) -> str:
         return self._columns.get(column, "?")
@@ -416,6 +413,3 @@ def _shortened(key: str) -> str:
 def _numbers(key: str) -> list[str]:
     found = dict.fromkeys(number or interval for number, interval in WINDOW_NUMBERS.findall(key))
     return [number for number in found if number != "0"]
-
-
-_ = Callable, Any

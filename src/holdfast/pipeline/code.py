@@ -47,7 +47,7 @@ def read_code(query: Callable[..., object]) -> PythonCode:
         for name, several in named.items()
         if len(several) == 1 and name not in hidden and several[0] is not root
     }
-    processors = [kind for kind in reached if isinstance(kind, type) and _is_processor(kind)]
+    processors = _processors(reached)
     return PythonCode(
         functions=digests,
         everything=_digest(reached),
@@ -186,6 +186,12 @@ def _is_plain(value: object) -> bool:
 # ---- processors of state ----
 
 
+def _processors(reached: list[Any]) -> list[type]:
+    """The processors that are reached, without those that others are only made from."""
+    every = [kind for kind in reached if isinstance(kind, type) and _is_processor(kind)]
+    return [kind for kind in every if not any(kind in other.__mro__[1:] for other in every)]
+
+
 def _is_processor(kind: type) -> bool:
     # By its name: before Spark 4.0 there is none to import.
     return any(base.__name__ == PROCESSOR and not _is_own_module(base.__module__) for base in kind.__mro__)
@@ -207,13 +213,22 @@ def _of_processors(processors: list[type], reached: list[Any]) -> str:
 
 def _variables(processor: type) -> Iterator[str]:
     """`name: kind of types`, for each state variable that a processor asks for, in its order."""
-    for method in (value for kind in reversed(processor.__mro__) for value in vars(kind).values()):
-        if not isinstance(method, FunctionType) or not _is_own(method.__code__.co_filename):
-            continue
+    for method in _methods(processor):
         for call in _calls(method):
             if (kind := VARIABLES.get(_called(call))) and call.args:
                 words = [_word(argument) for argument in (*call.args, *(k.value for k in call.keywords))]
                 yield f"{words[0]}: {kind} of {', '.join(words[1:])}"
+
+
+def _methods(processor: type) -> Iterator[FunctionType]:
+    """The methods that count: one that is overridden does only if the one in its place calls it."""
+    settled: set[str] = set()
+    for kind in processor.__mro__:
+        found = {name: method for name, method in vars(kind).items() if isinstance(method, FunctionType)}
+        for name, method in found.items():
+            if name not in settled and _is_own(method.__code__.co_filename):
+                yield method
+        settled |= {name for name, method in found.items() if "super" not in method.__code__.co_names}
 
 
 def _word(argument: ast.expr) -> str:

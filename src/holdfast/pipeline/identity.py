@@ -20,7 +20,7 @@ def identify(
     frame: DataFrame, query: Callable[..., object], output_mode: str, sinks: Mapping[str, Sink]
 ) -> Fingerprint:
     """The fingerprint of a query whose rows are `frame`, made by `query`. Nothing is run."""
-    described = describe_query(read_plan(frame), read_code(query))
+    described = describe_query(read_plan(frame), read_code(query), frame.columns)
     kinds = {
         name: {"kind": type(sink).__name__, "mode": sink.mode, "key": list(sink.key)} for name, sink in sinks.items()
     }
