@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType
 
-__all__ = ["CASES", "Case", "Query"]
+__all__ = ["CASES", "EXOTIC", "Case", "Query"]
 
 SCHEMA = "at LONG, key STRING, value LONG"
 TALLY = "key STRING, n LONG"
@@ -100,30 +100,55 @@ def _aggregations() -> Iterator[Case]:
         return Case(name, SUMS, Query(query), (found,) if found else (), spark, quick)
 
     yield case("nothing", lambda events: sums(events), "", "right")
-    yield case("projection after", lambda e: sums(e).withColumn("mean", F.expr("total / n")), "output-changed", "right")
-    yield case("filter after", lambda e: sums(e).where("total > 30"), "output-changed", "right")
-    yield case("filter on a key after", lambda e: sums(e).where("key > 'k3'"), "filter-below-state", "right")
-    yield case("alias renamed", lambda e: sums(e).withColumnRenamed("n", "m"), "output-changed", "right")
     yield case(
-        "key renamed",
-        lambda e: e.withColumnRenamed("key", "sku").groupBy("sku").agg(F.count("*").alias("n"), F.sum("value")),
+        "projection after",
+        lambda events: sums(events).withColumn("mean", F.expr("total / n")),
         "output-changed",
         "right",
     )
-    yield case("join with a table after", lambda e: sums(e).join(names_of_keys(e), "key"), "output-changed", "right")
-    yield case("join with a table before", lambda e: sums(e.join(names_of_keys(e), "key")), "rows-below-state", "right")
-    yield case("filter before", lambda e: sums(e.where("value > 9")), "filter-below-state", "wrong", quick=True)
+    yield case("filter after", lambda events: sums(events).where("total > 30"), "output-changed", "right")
+    yield case("filter on a key after", lambda events: sums(events).where("key > 'k3'"), "filter-below-state", "right")
+    yield case("alias renamed", lambda events: sums(events).withColumnRenamed("n", "m"), "output-changed", "right")
+    yield case(
+        "key renamed",
+        lambda events: (
+            events.withColumnRenamed("key", "sku").groupBy("sku").agg(F.count("*").alias("n"), F.sum("value"))
+        ),
+        "output-changed",
+        "right",
+    )
+    yield case(
+        "join with a table after",
+        lambda events: sums(events).join(names_of_keys(events), "key"),
+        "output-changed",
+        "right",
+    )
+    yield case(
+        "join with a table before",
+        lambda events: sums(events.join(names_of_keys(events), "key")),
+        "rows-below-state",
+        "right",
+    )
+    yield case(
+        "filter before", lambda events: sums(events.where("value > 9")), "filter-below-state", "wrong", quick=True
+    )
     yield case(
         "explode before",
-        lambda e: sums(e.select("*", F.explode(F.array(F.lit(1), F.lit(2))))),
+        lambda events: sums(events.select("*", F.explode(F.array(F.lit(1), F.lit(2))))),
         "rows-below-state",
         "wrong",
     )
     yield case(
-        "expression before", lambda e: sums(e.withColumn("value", F.expr("value * 2"))), "aggregate-changed", "wrong"
+        "expression before",
+        lambda events: sums(events.withColumn("value", F.expr("value * 2"))),
+        "aggregate-changed",
+        "wrong",
     )
     yield case(
-        "key expression", lambda e: sums(e.withColumn("key", F.expr("concat('k', value % 5)"))), "key-changed", "wrong"
+        "key expression",
+        lambda events: sums(events.withColumn("key", F.expr("concat('k', value % 5)"))),
+        "key-changed",
+        "wrong",
     )
     yield Case(
         "sum to max", SUMS, summed("count(*) AS n", "max(value) AS total"), ("aggregate-changed",), "wrong", True
@@ -154,13 +179,13 @@ def _aggregations() -> Iterator[Case]:
     )
     yield case(
         "a key more",
-        lambda e: e.groupBy("key", "at").agg(F.count("*").alias("n"), F.sum("value")),
+        lambda events: events.groupBy("key", "at").agg(F.count("*").alias("n"), F.sum("value")),
         "key-retyped",
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
     )
     yield case(
         "a key of another type",
-        lambda e: sums(e.withColumn("key", F.expr("value % 5"))),
+        lambda events: sums(events.withColumn("key", F.expr("value % 5"))),
         "key-retyped",
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
     )
@@ -172,7 +197,9 @@ def _aggregations() -> Iterator[Case]:
         "watermark",
         WINDOWS,
         Query(
-            lambda e: timed(e, "1 minute").groupBy(F.window("time", "15 seconds"), "key").agg(F.count("*").alias("n"))
+            lambda events: (
+                timed(events, "1 minute").groupBy(F.window("time", "15 seconds"), "key").agg(F.count("*").alias("n"))
+            )
         ),
         ("watermark",),
         "starts",
@@ -180,7 +207,7 @@ def _aggregations() -> Iterator[Case]:
     yield Case(
         "window length",
         WINDOWS,
-        Query(lambda e: timed(e).groupBy(F.window("time", "30 seconds"), "key").agg(F.count("*").alias("n"))),
+        Query(lambda events: timed(events).groupBy(F.window("time", "30 seconds"), "key").agg(F.count("*").alias("n"))),
         ("window-changed",),
         "wrong",
         True,
@@ -189,7 +216,9 @@ def _aggregations() -> Iterator[Case]:
         "slide",
         SLIDING,
         Query(
-            lambda e: timed(e).groupBy(F.window("time", "30 seconds", "10 seconds"), "key").agg(F.count("*").alias("n"))
+            lambda events: (
+                timed(events).groupBy(F.window("time", "30 seconds", "10 seconds"), "key").agg(F.count("*").alias("n"))
+            )
         ),
         ("window-changed", "rows-below-state"),
         "wrong",
@@ -198,7 +227,9 @@ def _aggregations() -> Iterator[Case]:
         "session gap",
         SESSIONS,
         Query(
-            lambda e: timed(e).groupBy(F.session_window("time", "6 seconds"), "key").agg(F.count("*").alias("n")),
+            lambda events: (
+                timed(events).groupBy(F.session_window("time", "6 seconds"), "key").agg(F.count("*").alias("n"))
+            ),
             "append",
         ),
         ("window-changed",),
@@ -237,27 +268,31 @@ def _operators() -> Iterator[Case]:
     yield Case(
         "dedup columns",
         DEDUP,
-        Query(lambda e: e.dropDuplicates(["key"]), "append"),
-        ("key-retyped", "output-changed"),
+        Query(lambda events: events.dropDuplicates(["key"]), "append"),
+        ("key-retyped",),
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
     )
     yield Case(
         "dedup before an aggregation",
         SUMS,
-        Query(lambda e: sums(e.dropDuplicates(["key", "value"]))),
+        Query(lambda events: sums(events.dropDuplicates(["key", "value"]))),
         ("operator-added",),
         NOT_THE_SAME,
         True,
     )
     yield Case(
         "dedup no more",
-        Query(lambda e: sums(e.dropDuplicates(["key", "value"]))),
+        Query(lambda events: sums(events.dropDuplicates(["key", "value"]))),
         SUMS,
         ("operator-removed",),
         NOT_THE_SAME,
     )
     yield Case(
-        "aggregation to dedup", SUMS, Query(lambda e: e.dropDuplicates(["key"])), ("operator-replaced",), NOT_THE_SAME
+        "aggregation to dedup",
+        SUMS,
+        Query(lambda events: events.dropDuplicates(["key"])),
+        ("operator-replaced",),
+        NOT_THE_SAME,
     )
     yield Case(
         "stateless to stateful",
@@ -269,7 +304,7 @@ def _operators() -> Iterator[Case]:
     yield Case(
         "another stateless query",
         STATELESS,
-        Query(lambda e: e.where("value > 9").select("key"), "append"),
+        Query(lambda events: events.where("value > 9").select("key"), "append"),
         ("output-changed",),
         "right",
     )
@@ -307,7 +342,7 @@ def _operators() -> Iterator[Case]:
     )
     yield Case("join sides", PAIRS, joined(lambda left, right: pairs(right, left)), ("source-order",), "fails")
     yield Case("source path", SUMS, Query(sums, sources={"events": "left"}), ("source-changed",), "fails")
-    yield Case("source kind", SUMS, Query(sums, kind="rate"), ("source-changed",), "fails")
+    yield Case("source kind", SUMS, Query(sums, kind="rate"), ("source-changed", "key-changed"), "fails")
     yield Case("source added", SUMS, UNION, ("source-added",), "fails")
     yield Case("source removed", UNION, Query(sums, sources={"events": "left"}), ("source-removed",), "fails")
     yield Case(
@@ -330,12 +365,12 @@ def _operators() -> Iterator[Case]:
 
 
 @F.udf(LongType())
-def scaled(value: int) -> int:
+def scaled(value):  # type: ignore[no-untyped-def]  # Spark reads hints, and knows few
     return value * 2
 
 
 @F.udf(LongType())
-def scaled_otherwise(value: int) -> int:
+def scaled_otherwise(value):  # type: ignore[no-untyped-def]
     return value * 3
 
 
@@ -385,56 +420,83 @@ def tallied(query: Callable[[DataFrame], DataFrame]) -> Query:
     return Query(query)
 
 
-TALLIED = tallied(lambda e: timed(e).groupBy("key").transformWithState(Tally(), TALLY, "update", "EventTime"))
+TALLIED = tallied(lambda events: timed(events).groupBy("key").transformWithState(Tally(), TALLY, "update", "EventTime"))
+
+
+def exotic(events: DataFrame) -> DataFrame:
+    """Expressions that Spark writes in another way each time: seeds, names of parameters, ids."""
+    many = F.transform(F.array("value", "at"), lambda each: F.transform(F.array(each), lambda inner: inner + each))
+    parsed = F.from_json(F.col("key"), "a LONG, b STRUCT<c: STRING>", {"mode": "PERMISSIVE"})
+    chosen = F.when(F.col("value") > 3, F.rand()).when(F.col("at") > 1, F.randn(5)).otherwise(F.lit(2.5))
+    rows = events.select("*", many.alias("many"), parsed.alias("parsed"), chosen.alias("chosen"), F.uuid().alias("id"))
+    kept = rows.where(F.exists("many", lambda each: F.size(each) > 0)).where(F.col("key").isin("a", "b"))
+    groups = timed(kept.withColumn("scaled", scaled("value"))).groupBy(F.window("time", "30 seconds", "10 seconds"))
+    return groups.agg(
+        F.sum("chosen"), F.collect_set("parsed.b.c"), F.max("scaled"), F.max(F.size("many")), F.count("id")
+    )
+
+
+EXOTIC = Query(exotic)
 
 
 def _python() -> Iterator[Case]:
     yield Case(
         "function below",
-        Query(lambda e: sums(e.withColumn("value", scaled("value")))),
-        Query(lambda e: sums(e.withColumn("value", scaled_otherwise("value")))),
+        Query(lambda events: sums(events.withColumn("value", scaled("value")))),
+        Query(lambda events: sums(events.withColumn("value", scaled_otherwise("value")))),
         ("aggregate-changed",),
         "wrong",
     )
     yield Case(
         "variable renamed",
         TALLIED,
-        tallied(lambda e: timed(e).groupBy("key").transformWithState(RenamedTally(), TALLY, "update", "EventTime")),
+        tallied(
+            lambda events: timed(events).groupBy("key").transformWithState(RenamedTally(), TALLY, "update", "EventTime")
+        ),
         ("variable-renamed", "state-function"),
         "wrong",
     )
     yield Case(
         "variable retyped",
         TALLIED,
-        tallied(lambda e: timed(e).groupBy("key").transformWithState(RetypedTally(), TALLY, "update", "EventTime")),
+        tallied(
+            lambda events: timed(events).groupBy("key").transformWithState(RetypedTally(), TALLY, "update", "EventTime")
+        ),
         ("state-function", "variable-retyped"),
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
     )
     yield Case(
         "variable added",
         TALLIED,
-        tallied(lambda e: timed(e).groupBy("key").transformWithState(WiderTally(), TALLY, "update", "EventTime")),
+        tallied(
+            lambda events: timed(events).groupBy("key").transformWithState(WiderTally(), TALLY, "update", "EventTime")
+        ),
         ("state-function", "variable-added"),
         "right",
     )
     yield Case(
         "processor's code",
         TALLIED,
-        tallied(lambda e: timed(e).groupBy("key").transformWithState(SteeperTally(), TALLY, "update", "EventTime")),
+        tallied(
+            lambda events: timed(events).groupBy("key").transformWithState(SteeperTally(), TALLY, "update", "EventTime")
+        ),
         ("state-function",),
         "wrong",
     )
     yield Case(
         "time mode",
         TALLIED,
-        tallied(lambda e: timed(e).groupBy("key").transformWithState(Tally(), TALLY, "update", "None")),
+        tallied(lambda events: timed(events).groupBy("key").transformWithState(Tally(), TALLY, "update", "None")),
         ("processor-mode",),
         "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
     )
     yield Case(
         "output mode of a processor",
         TALLIED,
-        Query(lambda e: timed(e).groupBy("key").transformWithState(Tally(), TALLY, "append", "EventTime"), "append"),
+        Query(
+            lambda events: timed(events).groupBy("key").transformWithState(Tally(), TALLY, "append", "EventTime"),
+            "append",
+        ),
         ("processor-mode", "output-mode"),
         "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
     )

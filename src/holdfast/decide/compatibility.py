@@ -232,7 +232,13 @@ def judge(
     """
     found = list(_settings(pinned or {}, session or {}))
     if old and new:
-        found += [*_sources(old, new), *_operators(old, new), *_sinks(old, new), *_rest(old, new)]
+        query = list(_sources(old, new))
+        if len(_numbered(old)) == len(_numbered(new)):
+            # With more or fewer sources Spark never starts, and what is said of each is not comparable.
+            query += _operators(old, new)
+        # Where something below has changed, what comes after it has too, and nobody needs to be told.
+        rest = [] if any(finding.refused for finding in query) else list(_output(old, new))
+        found += [*query, *rest, *_output_mode(old, new), *_sinks(old, new)]
     order = list(CHANGES)
     return sorted(found, key=lambda finding: order.index(finding.name))
 
@@ -431,10 +437,12 @@ def _rule(sink: Mapping[str, object]) -> str:
     )
 
 
-def _rest(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Finding]:
-    for part, name, where in (
-        ("output", "output-changed", "what comes after the last stateful operator" if _kinds(new) else "the query"),
-        ("output mode", "output-mode", "the output mode"),
-    ):
-        if old.get(part) != new.get(part):
-            yield _find(name, where, old.get(part), new.get(part))
+def _output(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Finding]:
+    if old.get("output") != new.get("output"):
+        where = "what comes after the last stateful operator" if _kinds(new) else "the query"
+        yield Finding(CHANGES["output-changed"], where)
+
+
+def _output_mode(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Finding]:
+    if old.get("output mode") != new.get("output mode"):
+        yield _find("output-mode", "the output mode", old.get("output mode"), new.get("output mode"))

@@ -6,11 +6,12 @@ Spark writes a tree as a flat list of its nodes, parents first, each with the nu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Node", "attributes", "identity_of", "parse_tree", "render"]
+__all__ = ["Node", "attributes", "identity_of", "parse_tree", "render", "worded"]
 
 NOISE = frozenset(
     {
@@ -24,7 +25,8 @@ NOISE = frozenset(
 """What a node says beside its meaning: numbers that differ in each session, and what follows from its settings."""
 SEEDED = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "Sample", "RandStr", "Uniform"})
 """Without a seed of the user's own they get a new one each time, and nothing tells the two apart."""
-SECRET_LITERALS = ("AesEncrypt", "AesDecrypt", "TryAesDecrypt")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+KEYED = frozenset({"AesEncrypt", "AesDecrypt", "TryAesDecrypt"})
 
 
 @dataclass(frozen=True)
@@ -91,20 +93,27 @@ def render(node: Node, columns: Mapping[int, str], function: Callable[[str], str
 
     `function` tells a Python function by its name: the plan does not hold its body.
     """
+    # Spark gives the parameters of lambdas new names each time.
+    parameters: dict[int, str] = {}
 
     def text(node: Node) -> str:
-        if node.kind == "AttributeReference":
-            return columns.get(identity_of(node) or -1, str(node.says.get("name")))
-        if node.kind == "Alias":
-            return text(node.children[0])
-        if node.kind == "Literal":
-            return f"{node.says.get('value')!r}:{_worded(node.says.get('dataType'))}"
-        if node.kind == "AggregateExpression" and node.says.get("isDistinct") is not True and len(node.children) == 1:
-            return text(node.children[0])
-        if node.kind in SEEDED:
-            return f"{node.kind}()"
-        secret = node.kind in SECRET_LITERALS
-        inner = ["…" if secret and child.kind == "Literal" else text(child) for child in node.children]
+        match node.kind:
+            case "AttributeReference":
+                return columns.get(identity_of(node) or -1, str(node.says.get("name")))
+            case "NamedLambdaVariable":
+                return parameters.setdefault(identity_of(node) or -1, f"parameter {len(parameters)}")
+            case "Alias":
+                return text(node.children[0])
+            case "Literal":
+                return f"{node.says.get('value')!r}:{worded(node.says.get('dataType'))}"
+            case "AggregateExpression" if len(node.children) == 1 and not node.says.get("isDistinct"):
+                return text(node.children[0])
+            case kind if kind in SEEDED:
+                return f"{kind}()"
+        inner = [text(child) for child in node.children]
+        if node.kind in KEYED:
+            # A key that stands in the query itself is a secret all the same.
+            inner = inner[:1] + ["…" if not any(attributes(child)) else text(child) for child in node.children[1:]]
         return f"{_head(node, text, function)}({', '.join(inner)})"
 
     return text(node)
@@ -118,14 +127,23 @@ def _head(node: Node, text: Callable[[Node], str], function: Callable[[str], str
     for name, value in sorted(node.says.items()):
         if name in NOISE or value is None or value is False or value == []:
             continue
-        trees = tuple(_trees(value))
-        said.append(f"{name}={' '.join(map(text, trees)) if trees else _worded(value)}")
+        if not _holds_trees(value):
+            said.append(f"{name}={worded(value)}")
+        elif not node.children:
+            # As a subquery does. Elsewhere the trees in a field are the children once more.
+            said.append(f"{name}={' '.join(map(text, _trees(value)))}")
     return f"{node.kind}[{' '.join(said)}]" if said else node.kind
 
 
-def _worded(value: object) -> str:
+def _holds_trees(value: object) -> bool:
+    if isinstance(value, dict):
+        return "num-children" in value or any(map(_holds_trees, value.values()))
+    return isinstance(value, list) and any(map(_holds_trees, value))
+
+
+def worded(value: object) -> str:
+    """A value that a node says as text: an object of Spark's by its name, a type as Spark writes it."""
     if isinstance(value, dict) and set(value) == {"object"}:
         return str(value["object"]).rpartition(".")[2].rstrip("$").rpartition("$")[2]
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return UUID.sub("…", text)

@@ -10,10 +10,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.decide.expressions import Node, attributes, identity_of, render
+from holdfast.decide.expressions import Node, attributes, identity_of, render, worded
 from holdfast.decide.fingerprint import JSON
 
-__all__ = ["PythonCode", "StatefulOperator", "StreamingQuery", "describe_query", "is_stateful", "is_stream"]
+__all__ = [
+    "PythonCode",
+    "StatefulOperator",
+    "StreamingQuery",
+    "describe_query",
+    "is_stateful",
+    "is_stream",
+    "uses_python",
+]
 
 STREAMS = frozenset(
     {"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation"}
@@ -33,9 +41,10 @@ GROUPED = {
 }
 """The nodes that keep state when they are over a stream; a join of two streams does too."""
 OUTPUTS = ("output", "outputAttrs", "outAttrs", "generatorOutput")
+MODES = ("outputMode", "timeMode", "timeout")
 WINDOW = "PreciseTimestampConversion"
-WINDOW_TIME = re.compile(WINDOW + r"\[[^\]]*\]\(([^()]+)\)")
-WINDOW_NUMBERS = re.compile(r"'(-?\d+)':(?:long|bigint)|'([^']*)':interval")
+WINDOW_TIME = re.compile(WINDOW + r"\[fromType=timestamp\w* toType=long\]\(")
+WINDOW_NUMBERS = re.compile(r"'(-?\d+)':long|Cast\[dataType=interval\]\('([^']*)'")
 OPERATOR = re.compile(r"\boperator \d+\.")
 
 
@@ -91,6 +100,17 @@ class StreamingQuery:
 
 def is_stream(node: Node) -> bool:
     return node.kind in STREAMS or node.says.get("isStreaming") is True or any(is_stream(c) for c in node.children)
+
+
+def uses_python(plan: Node) -> bool:
+    """Whether a plan names functions whose bodies it does not hold."""
+    return any(
+        inner.kind.startswith("PythonUD")
+        for node in plan.walk()
+        for name in node.says
+        for tree in node.trees(name)
+        for inner in tree.walk()
+    )
 
 
 def is_stateful(node: Node) -> bool:
@@ -230,7 +250,7 @@ class _Reader:
             if trees and name not in OUTPUTS:
                 said[name] = [self._render(tree) for tree in trees]
             elif name in {"joinType", "outer", "fraction", "withReplacement", "limit"} and value is not None:
-                said[name] = render(Node(name, {"value": value}), {})
+                said[name] = worded(value)
         made = [column for name in OUTPUTS for column in _columns_in(node, name)]
         inherits = node.kind in {"Generate", "Join"} or not made
         columns = [column for rows in below for column in rows.columns] if inherits else []
@@ -315,7 +335,7 @@ class _Reader:
             key_types=sorted(self._types.get(identity_of(a) or -1, "?") for part in equal for a in attributes(part)),
             values=[self.text_of(column) for column in kept],
             value_types=[self._type_of(column) for column in kept],
-            modes=[render(Node("type", {"joinType": node.says.get("joinType")}), {})],
+            modes=[worded(node.says.get("joinType"))],
         )
         return operator, columns
 
@@ -335,12 +355,8 @@ class _Reader:
             common,
             keys=[self.text_of(key) for key in keys],
             key_types=[self._types.get(key, "?") for key in keys],
-            value_types=[render(Node("type", {"is": node.says["stateType"]}), {})] if "stateType" in node.says else (),
-            modes=[
-                render(Node(name, {"is": node.says[name]}), {})
-                for name in ("outputMode", "timeMode", "timeout")
-                if node.says.get(name) is not None
-            ],
+            value_types=[worded(node.says["stateType"])] if "stateType" in node.says else (),
+            modes=[worded(node.says[name]) for name in MODES if node.says.get(name) is not None],
             code=" ".join(map(self._code.of, names)) if makes else self._code.processors,
             variables=() if makes else tuple(self._code.variables),
         )
@@ -401,13 +417,20 @@ def _conjuncts(condition: Node) -> Iterator[Node]:
 
 
 def _type(attribute: Node) -> str:
-    return render(Node("type", {"is": attribute.says.get("dataType")}), {})
+    return worded(attribute.says.get("dataType"))
 
 
 def _shortened(key: str) -> str:
     """A time window as such: Spark writes it as a long calculation, whose numbers are told beside it."""
     found = WINDOW_TIME.search(key)
-    return f"window({found[1]})" if found else key
+    if found is None:
+        return key
+    depth = 1
+    for end in range(found.end(), len(key)):
+        depth += {"(": 1, ")": -1}.get(key[end], 0)
+        if depth == 0:
+            return f"window({key[found.end() : end]})"
+    return key
 
 
 def _numbers(key: str) -> list[str]:

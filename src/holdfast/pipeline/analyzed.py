@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from holdfast.decide.expressions import Node, parse_tree
@@ -69,10 +68,10 @@ def _facts(node: Node, jvm: Any) -> dict[str, Any]:
                 "value types": [_state_of(function) for function in functions.values()],
             }
         case "StreamingRelation":
-            return {"kind": _kind(node), "place": _of_first_version(jvm), "name": _name(jvm)}
+            return {"kind": _kind(node), "place": _of_first_version(jvm), "name": _name(node, jvm)}
     options = jvm.extraOptions() if node.kind == "StreamingRelationV2" else None
     place = ", ".join(str(options.get(name)) for name in PLACES if options.get(name)) if options is not None else ""
-    return {"kind": _kind(node), "place": place, "name": _name(jvm)}
+    return {"kind": _kind(node), "place": place, "name": _name(node, jvm)}
 
 
 def _kind(node: Node) -> str:
@@ -86,13 +85,11 @@ def _of_first_version(jvm: Any) -> str:
     return ", ".join(str(value.get()) for value in found if value.isDefined())
 
 
-def _name(jvm: Any) -> str:
+def _name(node: Node, jvm: Any) -> str:
     """The name that a source was given by `.name()`, where this Spark has that and the query uses it."""
-    try:
-        name = str(jvm.sourceIdentifyingName().toString())
-    except (Py4JError, TypeError):
+    if "sourceIdentifyingName" not in node.says or node.says["sourceIdentifyingName"] is not None:
         return ""
-    return name if "UserProvided" in name or "UserSpecified" in name else ""
+    return str(jvm.sourceIdentifyingName().toString())
 
 
 def _each(sequence: Any) -> Iterator[Any]:
