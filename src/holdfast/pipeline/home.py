@@ -97,6 +97,22 @@ class Home:
         finally:
             os.close(fd)
 
+    def is_free(self) -> bool:
+        """Whether `held` would give True now. Changes nothing."""
+        if self._path is None:
+            return False
+        try:
+            fd = os.open(self._path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
     def note_run(self, generation: int, directory: str, epoch: int) -> None:
         """Say where a generation runs. Once for each generation."""
         record = RunRecord(token=new_token(), generation=generation, directory=directory, epoch=epoch)
@@ -110,6 +126,11 @@ class Home:
                 at = self._end_of(run.directory)
                 return Last(run.directory, reach, at, at is not None and at.epoch >= 0 and at.epoch == run.epoch)
         return None
+
+    def runs_in(self, generation: int) -> str | None:
+        """The directory that a generation runs in; None if it does not run here."""
+        run = self._run_of(generation)
+        return run.directory if run else None
 
     def _run_of(self, generation: int) -> RunRecord | None:
         key = _key(generation)

@@ -21,7 +21,7 @@ from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink
 
-__all__ = ["Found", "Taken", "take_pipeline", "target_of", "targets_in"]
+__all__ = ["Found", "Taken", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
 
 LOOKS = 5
 """How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
@@ -84,10 +84,18 @@ def take_pipeline(
     `find` is asked for what there is to go on from, given the records as they are: before the claim and after it.
     Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there.
     """
-    taking = _Taking(records, sinks, find, rewind)
+    taking = _Taking(records, records.ensure_identity().pipeline_id, sinks, find, rewind)
     taking.look_before()
     generation = take_over(records, reason, taking.begin, taking.fence)
     return taking.settle(generation)
+
+
+def look_at_pipeline(
+    records: PipelineRecords, sinks: Mapping[str, Sink], find: Callable[[World], Found], *, rewind: bool = False
+) -> tuple[Found, StartPlan]:
+    """What a take-over would find and plan now, with nothing claimed and nothing touched."""
+    pipeline_id = records.identity().pipeline_id if records.exists() else ""
+    return _Taking(records, pipeline_id, sinks, find, rewind).look()
 
 
 @dataclass(frozen=True)
@@ -103,16 +111,25 @@ class _Planned:
 
 class _Taking:
     def __init__(
-        self, records: PipelineRecords, sinks: Mapping[str, Sink], find: Callable[[World], Found], rewind: bool
+        self,
+        records: PipelineRecords,
+        pipeline_id: str,
+        sinks: Mapping[str, Sink],
+        find: Callable[[World], Found],
+        rewind: bool,
     ) -> None:
         self._records = records
         self._sinks = sinks
         self._find = find
         self._rewind = rewind
-        self._pipeline_id = records.ensure_identity().pipeline_id
+        self._pipeline_id = pipeline_id
         self._holder = Holder(self._pipeline_id, -1, "")
         self._markers: dict[str, Marker | None] = {}
         self._planned: _Planned | None = None
+
+    def look(self) -> tuple[Found, StartPlan]:
+        planned = self._plan(self._records.world(), self._look())
+        return planned.found, planned.plan
 
     def look_before(self) -> None:
         """Refuse what can be refused with nothing touched. Where an old driver still runs, nothing can be told."""

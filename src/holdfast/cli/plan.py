@@ -1,0 +1,59 @@
+"""`holdfast plan`: what would become of a checkpoint's state under the query as it is now."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.cli.common import Session, StoreOption, verb
+from holdfast.cli.loading import TARGET, load_pipeline
+from holdfast.cli.render import Styled
+
+__all__ = ["command"]
+
+WOULD_BE_REFUSED = 6
+STYLES = {"silently wrong": "red", "needs reset": "red", "needs migration": "red", "kept from the checkpoint": "yellow"}
+
+
+@verb(
+    "plan",
+    TARGET,
+    click.Option(
+        ["--to"], metavar="REF", help="From this checkpoint, as a rewind would: PIPELINE@SAVEPOINT and so on."
+    ),
+    click.Option(["--checkpoint-dir"], metavar="DIR", help="Where Spark's directories lie.  [default: .holdfast/NAME]"),
+    click.Option(
+        ["--dir-option"],
+        type=StoreOption(),
+        multiple=True,
+        help="An option of that store; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+    examples="""
+    holdfast plan jobs.orders:pipeline
+    holdfast plan jobs.orders:make_pipeline --to orders@before-upgrade
+    holdfast plan jobs.orders:pipeline --checkpoint-dir s3a://bucket/checkpoints/orders --json
+    """,
+)
+def command(
+    session: Session, target: str, to: str | None, checkpoint_dir: str | None, dir_option: tuple[Any, ...]
+) -> None:
+    """Say what would happen if the pipeline MODULE:ATTR started now, from where it stands or from a checkpoint.
+
+    ATTR is a holdfast.Pipeline, or a function without arguments that returns one; modules of this folder can be named.
+    The query is compared with the one that made the state, operator by operator and setting by setting: some changes
+    are harmless, some Spark refuses, and some it accepts and then gives wrong results. Nothing is run, claimed or
+    touched. Ends with 6 if a start would be refused.
+    """
+    repository = session.repository()
+    pipeline = load_pipeline(target)
+    word = to.removeprefix(f"{pipeline.name}@") if to is not None else None
+    plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=dict(dir_option))
+    if session.as_json:
+        session.document(plan.document())
+    else:
+        for line in str(plan).splitlines():
+            session.output.line(Styled(line, STYLES.get(line.partition(":")[0], "")))
+    if plan.refused:
+        sys.exit(WOULD_BE_REFUSED)

@@ -1,0 +1,149 @@
+"""Spark's analyzed plans as trees, and expressions of them as text that is the same on every run and machine.
+
+Spark writes a tree as a flat list of its nodes, parents first, each with the number of its children.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Node", "attributes", "identity_of", "parse_tree", "render", "worded"]
+
+NOISE = frozenset(
+    {
+        *("class", "num-children", "child", "left", "right", "children", "exprId", "resultId", "qualifier"),
+        *("metadata", "explicitMetadata", "nonInheritableMetadataKeys", "nullable", "resultIds"),
+        *("evalMode", "evalContext", "failOnError", "ansiEnabled", "nullOnOverflow", "timeZoneId", "mode"),
+        *("func", "evalType", "udfDeterministic", "hideSeed", "seed", "randomSeed", "nodeId"),
+        *("predicate", "trueValue", "falseValue", "mutableAggBufferOffset", "inputAggBufferOffset"),
+    }
+)
+"""What a node says beside its meaning: numbers that differ in each session, and what follows from its settings."""
+SEEDED = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "Sample", "RandStr", "Uniform"})
+"""Without a seed of the user's own they get a new one each time, and nothing tells the two apart."""
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+KEYED = frozenset({"AesEncrypt", "AesDecrypt", "TryAesDecrypt"})
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a plan or an expression: its class without the package, what it says, and what it is made of.
+
+    `path` leads to it from the root, as numbers of children; `facts` are what had to be asked for in other ways.
+    """
+
+    kind: str
+    says: Mapping[str, Any]
+    children: tuple[Node, ...] = ()
+    path: tuple[int, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def trees(self, name: str) -> tuple[Node, ...]:
+        """The expressions that a field holds: one, or a list of them."""
+        return tuple(_trees(self.says.get(name)))
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def parse_tree(flat: Sequence[Mapping[str, Any]], facts: Mapping[tuple[int, ...], Mapping[str, Any]]) -> Node:
+    """The tree behind Spark's flat list; `facts` are added to the nodes at these paths."""
+    rest = iter(flat)
+
+    def take(path: tuple[int, ...]) -> Node:
+        says = next(rest)
+        children = tuple(take((*path, number)) for number in range(says.get("num-children", 0)))
+        kind = str(says["class"]).rpartition(".")[2].rstrip("$").rpartition("$")[2]
+        return Node(kind, says, children, path, facts.get(path, {}))
+
+    return take(())
+
+
+def _trees(value: object) -> Iterator[Node]:
+    if _is_tree(value):
+        yield parse_tree(value, {})  # type: ignore[arg-type]
+    elif isinstance(value, list):
+        for item in value:
+            yield from _trees(item)
+
+
+def _is_tree(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "num-children" in value[0]
+
+
+def identity_of(node: Node) -> int | None:
+    """The number by which Spark knows a column in this session."""
+    found = node.says.get("exprId")
+    return found.get("id") if isinstance(found, dict) else None
+
+
+def attributes(node: Node) -> Iterator[Node]:
+    """Every reference to a column in an expression."""
+    return (inner for inner in node.walk() if inner.kind == "AttributeReference")
+
+
+def render(node: Node, columns: Mapping[int, str], function: Callable[[str], str] = lambda name: name) -> str:
+    """An expression as text: columns as `columns` has them, by their names where it has none, and without aliases.
+
+    `function` tells a Python function by its name: the plan does not hold its body.
+    """
+    # Spark gives the parameters of lambdas new names each time.
+    parameters: dict[int, str] = {}
+
+    def text(node: Node) -> str:
+        match node.kind:
+            case "AttributeReference":
+                return columns.get(identity_of(node) or -1, str(node.says.get("name")))
+            case "NamedLambdaVariable":
+                return parameters.setdefault(identity_of(node) or -1, f"parameter {len(parameters)}")
+            case "Alias":
+                return text(node.children[0])
+            case "Literal":
+                return f"{node.says.get('value')!r}:{worded(node.says.get('dataType'))}"
+            case "AggregateExpression" if len(node.children) == 1 and not node.says.get("isDistinct"):
+                return text(node.children[0])
+            case kind if kind in SEEDED:
+                return f"{kind}()"
+        inner = [text(child) for child in node.children]
+        if node.kind in KEYED:
+            # A key that stands in the query itself is a secret all the same.
+            inner = inner[:1] + ["…" if not any(attributes(child)) else text(child) for child in node.children[1:]]
+        return f"{_head(node, text, function)}({', '.join(inner)})"
+
+    return text(node)
+
+
+def _head(node: Node, text: Callable[[Node], str], function: Callable[[str], str]) -> str:
+    """What a node is, without its children."""
+    if node.kind in {"PythonUDF", "PythonUDAF"}:
+        return function(str(node.says.get("name")))
+    said = []
+    for name, value in sorted(node.says.items()):
+        if name in NOISE or value is None or value is False or value == []:
+            continue
+        if not _holds_trees(value):
+            said.append(f"{name}={worded(value)}")
+        elif not node.children:
+            # As a subquery does. Elsewhere the trees in a field are the children once more.
+            said.append(f"{name}={' '.join(map(text, _trees(value)))}")
+    return f"{node.kind}[{' '.join(said)}]" if said else node.kind
+
+
+def _holds_trees(value: object) -> bool:
+    if isinstance(value, dict):
+        return "num-children" in value or any(map(_holds_trees, value.values()))
+    return isinstance(value, list) and any(map(_holds_trees, value))
+
+
+def worded(value: object) -> str:
+    """A value that a node says as text: an object of Spark's by its name, a type as Spark writes it."""
+    if isinstance(value, dict) and set(value) == {"object"}:
+        return str(value["object"]).rpartition(".")[2].rstrip("$").rpartition("$")[2]
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return UUID.sub("…", text)

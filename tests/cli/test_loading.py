@@ -1,0 +1,101 @@
+"""A pipeline by MODULE:ATTR: what can go wrong is told for what it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.sample_repository import invoke
+from holdfast import Repository
+from holdfast.cli.loading import load_pipeline
+from holdfast.errors import BadValue, NotLoadable, UserCodeFailed
+
+PIPELINE = """
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.sinks import SQLite
+
+pipeline = Pipeline("orders", sources={"events": None}, query=lambda events: events, sinks={"log": SQLite("x.db", "t")})
+
+class Jobs:
+    orders = pipeline
+
+def make():
+    return pipeline
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+
+def write(name: str, text: str) -> None:
+    Path(f"{name}.py").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("attribute", ["pipeline", "make", "Jobs.orders"])
+def test_a_pipeline_or_what_makes_one_is_found_in_the_current_folder(attribute: str) -> None:
+    write("jobs_here", PIPELINE)
+    assert load_pipeline(f"jobs_here:{attribute}").name == "orders"
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("jobs_there", "MODULE:ATTR"),
+        (":pipeline", "MODULE:ATTR"),
+        ("jobs_there:", "MODULE:ATTR"),
+        ("no_such.module:pipeline", "no module no_such.module"),
+        ("jobs_there:nothing", "no nothing"),
+        ("jobs_there:number", "is a int"),
+        ("jobs_there:make_number", "returns a int"),
+    ],
+)
+def test_what_names_no_pipeline_is_a_mistake_of_the_caller(target: str, why: str) -> None:
+    write("jobs_there", "number = 1\n\ndef make_number():\n    return 2\n")
+    with pytest.raises(NotLoadable, match=why):
+        load_pipeline(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("import no_such_library", "no_such_library"),
+        ("def make(:", "SyntaxError"),
+        ("def make():\n    raise OSError('disk full')", "OSError: disk full"),
+        ("def make(spark):\n    pass", "TypeError"),
+    ],
+)
+def test_code_that_raises_is_named_and_its_error_told(text: str, why: str) -> None:
+    write("jobs_broken", text)
+    with pytest.raises(UserCodeFailed, match=why):
+        load_pipeline("jobs_broken:make")
+
+
+def test_an_error_of_holdfast_s_own_stays_what_it_is() -> None:
+    write("jobs_unfit", PIPELINE.replace('{"events": None}', "{}"))
+    with pytest.raises(BadValue, match="sources"):
+        load_pipeline("jobs_unfit:pipeline")
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "code"),
+    [("", "jobs_exit:pipeline", 2), ("1 / 0", "jobs_exit:pipeline", 1), ("", "nowhere_at_all:pipeline", 2)],
+)
+def test_the_command_line_ends_as_the_failure_demands(orders: Repository, text: str, target: str, code: int) -> None:
+    write("jobs_exit", text)
+    answer = invoke("plan", target, "--json")
+    assert answer.code == code
+    assert answer.document["error"]["fields"]["target"] == target
+
+
+def test_only_a_verb_that_runs_a_pipeline_loads_spark(tmp_path: Path) -> None:
+    code = "import sys, holdfast.cli.plan, holdfast.cli.loading; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
