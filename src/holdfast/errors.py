@@ -60,7 +60,8 @@ HoldfastError                      exit 1
 │   ├── OtherBoundaries            HF-5018  Spark runs an epoch on other offsets than were decided
 │   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
-│   └── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
+│   └── SourcesGone                HF-5025  what would be read again is not in the sources any more
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -138,6 +139,7 @@ __all__ = [
     "SinkUnavailable",
     "SinkUnfit",
     "SinksAhead",
+    "SourcesGone",
     "SparkRejects",
     "StillNeeded",
     "StillRunning",
@@ -265,7 +267,7 @@ class SinkUnavailable(HoldfastError):
     why: str
     code = "HF-1106"
     template = "sink {sink!r}: {action} failed: {why}"
-    advice = "Nothing of the epoch can be seen in it. Once the sink is back, the next start goes on from there."
+    advice = "An epoch is in it whole or not at all. Once the sink is back, the next start finds out which and goes on."
 
 
 @dataclass(eq=False)
@@ -717,6 +719,16 @@ class StillRunning(Refused):
     code = "HF-5021"
     template = "{directory}: something changed in it meanwhile, so a query is still running there"
     advice = "Stop the query first. If something else writes there, say that it is stopped: --stopped."
+
+
+@dataclass(eq=False)
+class SourcesGone(Refused):
+    pipeline: str
+    findings: Sequence[str]
+    slugs: Sequence[str]
+    code = "HF-5025"
+    template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
+    advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
 
 
 class BadInput(HoldfastError):
