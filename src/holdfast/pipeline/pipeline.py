@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.claim import Reason
 from holdfast.decide.modes import refuse_mode
-from holdfast.decide.schedule import Schedule, parse_every
+from holdfast.decide.schedule import Schedule, parse_duration, parse_every
 from holdfast.decide.start import Known
 from holdfast.decide.timeline import World, newest
 from holdfast.epochs import Link
@@ -24,11 +24,17 @@ from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.home import Home, Standing, new_directory
 from holdfast.pipeline.ledger import Ledger, merged
 from holdfast.pipeline.links import link_of_manifest
+from holdfast.pipeline.preflight import Identities, Preflight
+from holdfast.pipeline.reach import Reach, reach_of
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.run import Run, Running
 from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.sources.contract import Source
+from holdfast.pipeline.sources.of_query import sources_of
+from holdfast.pipeline.sources.past import Stand, stand_of_manifest, stand_of_offsets
 from holdfast.pipeline.staging import FolderStaging
 from holdfast.pipeline.takeover import Found, Taken, take_pipeline
+from holdfast.pipeline.upkeep import Upkeep
 from holdfast.publish import Publisher
 from holdfast.recovery import Demands, choose
 from holdfast.sinks.contract import Sink
@@ -84,17 +90,28 @@ class Pipeline:
         checkpoint_dir: str | Path | None = None,
         every: Every = "30 seconds",
         trigger: Mapping[str, object] | None = None,
+        accept: Collection[str] = (),
+        discard_foreign: bool = False,
+        way_back: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
         This claims it: whoever ran it before is fenced, in the repository and in every sink. `checkpoint_dir` is where
         Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it.
+
+        It is refused, with nothing touched, if rows that would be read again are gone from their source, unless they
+        are given up by name (`accept`), and if a sink would lose what others wrote to it (unless `discard_foreign`).
+        Sinks keep the way back to the oldest checkpoint, or for so long (`way_back="30 days"`).
         """
+        way_back_ms = parse_duration(way_back) if way_back is not None else None
         with ExitStack() as stack:
             start = self._starting(repository, checkpoint_dir, options, stack)
-            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find)
-            return self._run(start, taken, every, trigger, stack.pop_all())
+            find = Preflight(start.stored.records, start.sources, accept).asking(start.find, start.stand)
+            records = start.stored.records
+            taken = take_pipeline(records, Reason("start"), self.sinks, find, discard_foreign=discard_foreign)
+            upkeep = Upkeep(start.stored, self.sinks, way_back_ms)
+            return self._run(start, taken, every, trigger, upkeep, stack.pop_all())
 
     def rewind(
         self,
@@ -102,17 +119,34 @@ class Pipeline:
         *,
         to: str,
         checkpoint_dir: str | Path | None = None,
+        accept: Collection[str] = (),
+        discard_foreign: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
         """Take state, offsets and every sink back to a checkpoint; the next start goes on from there.
 
-        What came after it is given up. Refused before anything is touched if a sink can't go back. Can be killed at
-        any instant and run again.
+        What came after it is given up. Refused before anything is touched if a sink can't go back, and for the reasons
+        that `start` has. Can be killed at any instant and run again.
         """
         with ExitStack() as stack:
             start = self._starting(repository, checkpoint_dir, options, stack, to=to)
-            taken = take_pipeline(start.stored.records, Reason("rewind"), self.sinks, start.find, rewind=True)
+            records = start.stored.records
+            find = Preflight(records, start.sources, accept, rewind=True).asking(start.find, start.stand)
+            reason = Reason("rewind")
+            taken = take_pipeline(records, reason, self.sinks, find, rewind=True, discard_foreign=discard_foreign)
             start.lay(taken)
+
+    def reach(self, repository: Repository | str) -> list[Reach]:
+        """Which checkpoints can still be gone back to, as the sinks and sources stand now, and for how long.
+
+        All are asked and nothing is touched; the pipeline may run meanwhile.
+        """
+        stored = self._stored(repository)
+        stored.require()
+        return reach_of(stored, self.sinks, sources_of(self.query(**self.sources), self.sources))
+
+    def _stored(self, repository: Repository | str) -> StoredPipeline:
+        return (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
 
     def _starting(
         self,
@@ -122,7 +156,7 @@ class Pipeline:
         stack: ExitStack,
         to: str | None = None,
     ) -> _Start:
-        stored = (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
+        stored = self._stored(repository)
         frame = self.query(**self.sources)
         if not frame.isStreaming:
             raise BadValue("query", "its rows are not those of a stream")
@@ -132,7 +166,7 @@ class Pipeline:
         home = Home(SparkPlace(str(self._place(checkpoint_dir, frame.sparkSession)), options or {}))
         is_mine = stack.enter_context(home.held())
         target = stored[to].manifest if to is not None else None
-        return _Start(stored, home, frame, is_mine, target)
+        return _Start(stored, home, frame, sources_of(frame, self.sources), is_mine, target)
 
     def _place(self, given: str | Path | None, spark: SparkSession) -> str | Path:
         if given is not None:
@@ -144,7 +178,13 @@ class Pipeline:
         return Path(".holdfast").absolute() / self.name
 
     def _run(
-        self, start: _Start, taken: Taken, every: Every, trigger: Mapping[str, object] | None, stack: ExitStack
+        self,
+        start: _Start,
+        taken: Taken,
+        every: Every,
+        trigger: Mapping[str, object] | None,
+        upkeep: Upkeep,
+        stack: ExitStack,
     ) -> Run:
         with stack:
             name = start.lay(taken)
@@ -163,7 +203,9 @@ class Pipeline:
                 look=publisher.look_for_claim,
                 reach=self._reach,
             )
-            running = Running(epochs, directory, staging, taken.plan.state.at.epoch)
+            running = Running(
+                epochs, directory, staging, taken.plan.state.at.epoch, upkeep, Identities(start.sources).add
+            )
             location = start.home.spelled(name)
             writer = start.frame.writeStream.outputMode(self.output_mode).foreachBatch(running)
             writer = writer.option("checkpointLocation", location)
@@ -189,6 +231,7 @@ class _Start:
     stored: StoredPipeline
     home: Home
     frame: DataFrame
+    sources: Sequence[Source]
     is_mine: bool
     """Whether the folder is held: only then may a directory that is there be gone on in."""
     target: Manifest | None
@@ -209,6 +252,17 @@ class _Start:
         if chosen is None:
             return Found(Known("nothing"), None, decisions)
         return Found(Known("checkpoint", _link(chosen)), chosen, decisions)
+
+    def stand(self, found: Found) -> Stand | None:
+        """Where the sources stand in what was found; None if nothing was ever read."""
+        if found.state.at.epoch < 0:
+            return None
+        known = stand_of_manifest(found.follows) if found.follows is not None else None
+        if found.state.kind != "warm" or self.standing is None:
+            return known
+        epoch = found.state.at.epoch
+        here = stand_of_offsets(epoch, self.home.directory(self.standing.directory).read(f"offsets/{epoch}")[0])
+        return replace(here, identities=known.identities) if known is not None else here
 
     def lay(self, taken: Taken) -> str:
         """The directory that this generation runs in; one that is gone on in stays where it is."""

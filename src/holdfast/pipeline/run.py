@@ -22,6 +22,7 @@ from holdfast.pipeline.batches import SparkBatch
 from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.links import LINK, encode_link
 from holdfast.pipeline.staging import FolderStaging
+from holdfast.pipeline.upkeep import Upkeep
 from holdfast.spark.attach import Attached, AttachedStatus, Stopped
 from holdfast.store import Directory
 
@@ -34,7 +35,17 @@ KEPT = 1000
 class Running:
     """What foreachBatch calls for every epoch of a generation. Remembers where the sinks stood after each."""
 
-    def __init__(self, epochs: Epochs, directory: Directory, staging: FolderStaging, epoch: int) -> None:
+    def __init__(
+        self,
+        epochs: Epochs,
+        directory: Directory,
+        staging: FolderStaging,
+        epoch: int,
+        upkeep: Upkeep,
+        add_sources: Callable[[Description], Description],
+    ) -> None:
+        self.upkeep = upkeep
+        self._add_sources = add_sources
         self._epochs = epochs
         self._directory = directory
         self._staging = staging
@@ -51,6 +62,7 @@ class Running:
             self.error = error
             raise
         self._note(epoch)
+        self.upkeep.release()
 
     def positions(self, epoch: int) -> dict[str, Target]:
         """Where each sink stood after an epoch."""
@@ -59,6 +71,8 @@ class Running:
 
     def describe(self, draft: Draft, about: Description) -> Description:
         """Add the sinks to what a checkpoint says: all of them had committed its epoch before its cut was taken."""
+        self.upkeep.look()
+        about = self._add_sources(about)
         held = self.positions(draft.epoch)
         any_sink = next(iter(held.values()))
         return replace(
@@ -77,13 +91,17 @@ class Running:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands: its generation, its last epoch with the sinks' positions, and its captures."""
+    """How a run stands: its generation, its last epoch with the sinks' positions, and its captures.
+
+    `upkeep_error` is what went wrong when the sinks were last told what to keep for those who go back.
+    """
 
     generation: int
     is_active: bool
     last_epoch: int | None
     sinks: Mapping[str, Any]
     captures: AttachedStatus
+    upkeep_error: str | None = None
 
 
 class Run:
@@ -115,8 +133,13 @@ class Run:
         self.stop()
 
     def savepoint(self, name: str, timeout: float | None = None) -> Checkpoint:
-        """A durable, named checkpoint of the newest epoch that is over at this call, or of a newer one."""
-        return self._attached.checkpoint(savepoint=name, timeout=timeout)
+        """A durable, named checkpoint of the newest epoch that is over at this call, or of a newer one.
+
+        The sinks are told to keep the way back to it; if that raises, the savepoint stands, and they are told again.
+        """
+        checkpoint = self._attached.checkpoint(savepoint=name, timeout=timeout)
+        self._held()
+        return checkpoint
 
     def checkpoint(self, timeout: float | None = None) -> Checkpoint:
         """The same without a name."""
@@ -125,7 +148,10 @@ class Run:
     def stop(self, savepoint: str | None = None) -> Stopped | None:
         """Stop before the next epoch and leave a checkpoint of the last; None if there never was one."""
         try:
-            return self._attached.stop(savepoint)
+            stopped = self._attached.stop(savepoint)
+            if savepoint is not None:
+                self._held()
+            return stopped
         except HoldfastError:
             self._raise_own()
             raise
@@ -150,7 +176,11 @@ class Run:
         captures = self._attached.status()
         last = captures.last_batch
         sinks = {name: target.position for name, target in self._running.positions(last).items()} if last else {}
-        return RunStatus(self.generation, self.query.isActive, last, sinks, captures)
+        return RunStatus(self.generation, self.query.isActive, last, sinks, captures, self._running.upkeep.error)
+
+    def _held(self) -> None:
+        self._running.upkeep.hold()
+        self._running.upkeep.warn()
 
     def _raise_own(self) -> None:
         """What a sink or the protocol said, in its own words and with its code."""
