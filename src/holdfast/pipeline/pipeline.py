@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +90,7 @@ class Pipeline:
         checkpoint_dir: str | Path | None = None,
         every: Every = "30 seconds",
         trigger: Mapping[str, object] | None = None,
-        accept: Collection[str] = (),
+        accept: Sequence[str] = (),
         discard_foreign: bool = False,
         way_back: str | None = None,
         options: Mapping[str, str] | None = None,
@@ -119,7 +119,7 @@ class Pipeline:
         *,
         to: str,
         checkpoint_dir: str | Path | None = None,
-        accept: Collection[str] = (),
+        accept: Sequence[str] = (),
         discard_foreign: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:

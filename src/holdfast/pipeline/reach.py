@@ -42,6 +42,23 @@ class Reach:
         stuck = [f"sink {name}: {why}" for name, why in self.sinks.items() if why is not None]
         return stuck + [str(finding) for finding in self.sources if finding.severity == "refuse"]
 
+    def document(self) -> dict[str, object]:
+        """The same as plain values."""
+        sources = [{"slug": each.slug, "severity": each.severity, "why": each.why} for each in self.sources]
+        return {
+            "slot": self.slot,
+            "epoch": self.epoch,
+            "timestamp_ms": self.timestamp_ms,
+            "on_timeline": self.on_timeline,
+            "savepoints": self.savepoints,
+            "rewind": not self.why_not,
+            "why_not": self.why_not,
+            "sinks": self.sinks,
+            "sources": sources,
+            "replay_until_ms": self.until.ms,
+            "replay_unknown": self.until.why,
+        }
+
 
 def reach_of(stored: StoredPipeline, sinks: Mapping[str, Sink], sources: Sequence[Source]) -> list[Reach]:
     """The reach of every checkpoint, oldest first, abandoned ones before the others."""

@@ -64,7 +64,7 @@ def pasts_of(
         if key is not None:
             offsets = begin.offsets[key]
             last = int(offsets.get(LOG_OFFSET, -1))
-            files = [entry for entry in logged.get(key, ()) if entry.number > last]
+            files = tuple(entry for entry in logged.get(key, ()) if entry.number > last)
             past = Past(offsets, furthest.offsets.get(key, {}), begin.identities.get(key, {}), files)
             found.append((source, past))
     return found

@@ -1,0 +1,75 @@
+"""A pipeline by MODULE:ATTR, as `holdfast run`, `plan`, `rewind` and `fork` are given it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.errors import HoldfastError, NotLoadable, UserCodeFailed
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.pipeline import Pipeline
+
+__all__ = ["TARGET", "load_pipeline"]
+
+TARGET = click.Argument(["target"], metavar="MODULE:ATTR")
+
+
+def load_pipeline(target: str) -> Pipeline:
+    """The pipeline that MODULE:ATTR names: ATTR is one, or a function without arguments that returns one.
+
+    The current folder can be imported from. Raises NotLoadable if there is no such thing, and UserCodeFailed if the
+    module or the function raises.
+    """
+    module, colon, attribute = target.partition(":")
+    if not (module and colon and attribute):
+        raise NotLoadable(target, "write it as MODULE:ATTR, such as jobs.orders:pipeline")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found = _import(target, module)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise NotLoadable(target, f"{module} has no {attribute}")
+        found = getattr(found, name)
+    # Only now: pyspark takes a while, and what is wrong above is told without it.
+    from holdfast.pipeline.pipeline import Pipeline
+
+    made = _call(target, found) if callable(found) and not isinstance(found, Pipeline) else found
+    if not isinstance(made, Pipeline):
+        returned = "returns" if made is not found else "is"
+        raise NotLoadable(target, f"it {returned} a {type(made).__name__}, not a holdfast.Pipeline")
+    return made
+
+
+def _import(target: str, module: str) -> object:
+    with _blamed_on(target):
+        try:
+            is_there = find_spec(module) is not None
+        except (ModuleNotFoundError, ValueError):
+            is_there = False
+        if not is_there:
+            raise NotLoadable(target, f"there is no module {module}, neither here nor installed")
+        return importlib.import_module(module)
+
+
+def _call(target: str, function: Callable[[], object]) -> object:
+    with _blamed_on(target):
+        return function()
+
+
+@contextmanager
+def _blamed_on(target: str) -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise UserCodeFailed(target, f"{type(error).__name__}: {error}") from error
