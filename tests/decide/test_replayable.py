@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from holdfast.decide.replayable import (
@@ -16,6 +19,7 @@ from holdfast.decide.replayable import (
     unknown,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3_600_000
 BEGIN = {"orders": {0: 100, 1: 200}}
 READ = {"orders": {0: 150, 1: 250}}
@@ -106,3 +110,11 @@ def test_of_what_can_not_be_asked_nothing_is_claimed() -> None:
     assert unknown("ticks", "a rate source does not tell") == SourceFinding(
         "ticks", "unknown", "note", "whether it can be read again can't be told: a rate source does not tell"
     )
+
+
+def test_every_finding_stands_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "how-to" / "sources-and-retention.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `source:NAME:([a-z-]+)` \|.*\| (refused|told) \|$", page, re.MULTILINE))
+    source = (ROOT / "src" / "holdfast" / "decide" / "replayable.py").read_text(encoding="utf-8")
+    made = dict(re.findall(r'SourceFinding\(source, "([a-z-]+)", "(refuse|warn|note)"', source))
+    assert documented == {what: "refused" if severity == "refuse" else "told" for what, severity in made.items()}
