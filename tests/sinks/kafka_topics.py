@@ -16,9 +16,19 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
-__all__ = ["config_of", "ends", "make_topic", "records", "remake_topic", "topic_id", "trim_topic"]
+__all__ = [
+    "config_of",
+    "delete_topic",
+    "ends",
+    "grow_topic",
+    "make_topic",
+    "records",
+    "remake_topic",
+    "topic_id",
+    "trim_topic",
+]
 
 SECONDS = 60
 SETTLING = 5
@@ -36,11 +46,23 @@ def make_topic(bootstrap: str, partitions: int = 2, **config: str) -> str:
 
 def remake_topic(bootstrap: str, name: str, partitions: int = 2) -> None:
     """Delete a topic, and make one of the same name."""
+    delete_topic(bootstrap, name)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+    _await(lambda: name in admin.list_topics(timeout=SECONDS).topics)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name])[name].result(SECONDS)
     _await(lambda: name not in admin.list_topics(timeout=SECONDS).topics)
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
-    _await(lambda: name in admin.list_topics(timeout=SECONDS).topics)
+
+
+def grow_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Have a topic have more partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(SECONDS)
+    _await(lambda: len(admin.list_topics(name, timeout=SECONDS).topics[name].partitions) == partitions)
 
 
 def trim_topic(bootstrap: str, name: str, partition: int, before: int) -> None:
@@ -52,7 +74,8 @@ def trim_topic(bootstrap: str, name: str, partition: int, before: int) -> None:
 
 def topic_id(bootstrap: str, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return str(admin.describe_topics(TopicCollection([name]))[name].result(SECONDS).topic_id)
+    found = admin.describe_topics(TopicCollection([name]))[name].result(SECONDS).topic_id
+    return str(found).translate(str.maketrans("+/", "-_"))
 
 
 def _await(is_so: Callable[[], bool]) -> None:

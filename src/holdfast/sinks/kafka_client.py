@@ -123,8 +123,9 @@ class Cluster:
         rights = found.authorized_operations
         may_write = not rights or AclOperation.WRITE in rights
         settings = {key: entry.value for key, entry in config.items()}
-        topic_id = "" if str(found.topic_id) == NO_ID else str(found.topic_id)
-        return Topic(len(found.partitions), replicas, settings, may_write, topic_id)
+        # As Kafka's own tools write it; this client has the other alphabet of base64.
+        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
+        return Topic(len(found.partitions), replicas, settings, may_write, "" if topic_id == NO_ID else topic_id)
 
     def make_topic(self, name: str, replicas: int, config: dict[str, str]) -> None:
         """Make a topic of one partition; one that is there, or that another makes at the same time, stays as it is."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from holdfast.decide.replayable import KafkaFacts, Offsets, SourceFinding, TopicFacts, Until, judge_kafka, kept_until
-from holdfast.decide.replayable import unknown as unknown_finding
+from holdfast.decide.replayable import (
+    KafkaFacts,
+    Offsets,
+    SourceFinding,
+    TopicFacts,
+    Until,
+    judge_kafka,
+    kept_until,
+    unknown,
+)
 from holdfast.pipeline.sources.contract import Past, Source
 from holdfast.pipeline.sources.relations import Jvm
 
@@ -21,6 +30,7 @@ PATIENCE_MS = 20_000
 """How long brokers that do not answer are waited for."""
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """What brokers say that know no ids."""
+SECRET = re.compile(r"password|secret|jaas|token|key", re.IGNORECASE)
 BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
@@ -44,7 +54,7 @@ class KafkaSource(Source):
         try:
             facts = self._facts(begin)
         except Py4JError as error:
-            return [unknown_finding(self.name, _said(error))]
+            return [unknown(self.name, self._said(error))]
         return judge_kafka(self.name, begin, _offsets(past.furthest), ids, facts)
 
     def until(self, past: Past) -> Until:
@@ -53,7 +63,7 @@ class KafkaSource(Source):
             facts = self._facts(begin)
             times = self._times(begin, facts)
         except Py4JError as error:
-            return Until(why=_said(error))
+            return Until(why=self._said(error))
         return kept_until(begin, KafkaFacts(facts.topics, facts.fails_on_loss, times))
 
     def identity(self, offsets: Mapping[str, str], known: Mapping[str, str]) -> Mapping[str, str]:
@@ -158,6 +168,15 @@ class KafkaSource(Source):
         finally:
             client.close()
 
+    def _said(self, error: Py4JError) -> str:
+        """What Java said, without its trace and without any secret."""
+        thrown = getattr(error, "java_exception", None)
+        said = next(iter(str(thrown.toString() if thrown is not None else error).splitlines()), "nothing")
+        secrets = [value for name, value in self._conf.items() if SECRET.search(name) and value]
+        for secret in secrets:
+            said = said.replace(secret, "***")
+        return said
+
     def _map(self, values: Mapping[str, str]) -> Any:
         made = self._jvm.classes.java.util.HashMap()
         for name, value in values.items():
@@ -183,10 +202,3 @@ def _offsets(flat: Mapping[str, str]) -> dict[str, dict[int, int]]:
 
 def _limit(value: str) -> int | None:
     return None if int(value) < 0 else int(value)
-
-
-def _said(error: Py4JError) -> str:
-    """What Java said, without its trace."""
-    thrown = getattr(error, "java_exception", None)
-    lines = str(thrown.toString() if thrown is not None else error).splitlines()
-    return lines[0] if lines else type(error).__name__
