@@ -64,7 +64,8 @@ HoldfastError                      exit 1
 │   ├── StillRunning               HF-5021  somebody is at work in a directory that is to be healed
 │   ├── QueryChanged               HF-5022  another query than the one that made the state
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
-│   └── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
+│   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
+│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -146,6 +147,7 @@ __all__ = [
     "SinkUnavailable",
     "SinkUnfit",
     "SinksAhead",
+    "SourcesGone",
     "SparkRejects",
     "StillNeeded",
     "StillRunning",
@@ -275,7 +277,7 @@ class SinkUnavailable(HoldfastError):
     why: str
     code = "HF-1106"
     template = "sink {sink!r}: {action} failed: {why}"
-    advice = "Nothing of the epoch can be seen in it. Once the sink is back, the next start goes on from there."
+    advice = "An epoch is in it whole or not at all. Once the sink is back, the next start finds out which and goes on."
 
 
 @dataclass(eq=False)
@@ -768,6 +770,16 @@ class QueryChanged(Refused):
         "Nothing was touched. `holdfast plan` explains each change. What is meant can be accepted by its name: "
         "accept={names}, or --accept NAME."
     )
+
+
+@dataclass(eq=False)
+class SourcesGone(Refused):
+    pipeline: str
+    findings: Sequence[str]
+    slugs: Sequence[str]
+    code = "HF-5030"
+    template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
+    advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
 
 
 class BadInput(HoldfastError):

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from cli.sample_repository import invoke, make_orders, take_checkpoints
-from holdfast import Repository
+from holdfast import Description, Repository, SinkStatus
 from holdfast.layout import Slot
 
 
@@ -74,6 +74,29 @@ def test_abandoned_checkpoints_are_listed_only_when_asked_for(orders: Repository
     assert answer.code == 3
     assert answer.out.splitlines()[1].startswith("(1-1)")
     assert "damaged" in answer.out.splitlines()[1]
+
+
+def test_the_recorded_reach_is_where_each_sink_stood_and_an_option_that_needs_a_pipeline_says_so(
+    orders: Repository,
+) -> None:
+    rows = invoke("list", "orders", "--reach", "--json").document["positions"]
+    assert [row["slot"] for row in rows] == ["0-0", "0-1", "0-2", "0-3", "1-0", "1-1"]
+    assert rows[1]["savepoints"] == ["before-upgrade"]
+    assert rows[1]["sinks"] == {"table": "rows 1", "topic": "rows 1"}
+    assert "table at rows 5, topic at rows 5" in invoke("list", "orders", "--reach").out
+    assert invoke("list", "--reach").code == 2
+
+
+def test_the_place_of_a_pipelines_sink_is_what_its_commit_gave(orders: Repository) -> None:
+    pipeline = orders.pipeline("windows")
+    place = {"at": {"epoch": 3, "offsets": "{}"}, "decided": 0}
+    with pipeline.recover() as checkpointer:
+        draft = checkpointer.begin(3)
+        held = {"table": {**place, "position": {"version": 12}}, "log": place}
+        committed = {name: SinkStatus(status="committed") for name in held}
+        checkpointer.save_manifest(draft, Description(sinks=committed, sink_positions=held))
+    [row] = invoke("list", "windows", "--reach", "--json").document["positions"]
+    assert row["sinks"] == {"log": "epoch 3", "table": "version 12"}
 
 
 def test_list_shows_the_others_when_one_pipeline_is_damaged(orders: Repository) -> None:

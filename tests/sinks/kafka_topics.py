@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
-__all__ = ["config_of", "ends", "make_topic", "records"]
+__all__ = [
+    "config_of",
+    "delete_topic",
+    "ends",
+    "grow_topic",
+    "make_topic",
+    "records",
+    "remake_topic",
+    "topic_id",
+    "trim_topic",
+]
 
 SECONDS = 60
 SETTLING = 5
@@ -22,11 +40,49 @@ def make_topic(bootstrap: str, partitions: int = 2, **config: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     dotted = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=dotted)])[name].result(SECONDS)
-    deadline = time.monotonic() + SECONDS
-    while name not in admin.list_topics(timeout=SECONDS).topics:
-        assert time.monotonic() < deadline, f"{name} was made, and is not there"
-        time.sleep(0.01)
+    _await(lambda: name in admin.list_topics(timeout=SECONDS).topics)
     return name
+
+
+def remake_topic(bootstrap: str, name: str, partitions: int = 2) -> None:
+    """Delete a topic, and make one of the same name."""
+    delete_topic(bootstrap, name)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+    _await(lambda: name in admin.list_topics(timeout=SECONDS).topics)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name])[name].result(SECONDS)
+    _await(lambda: name not in admin.list_topics(timeout=SECONDS).topics)
+
+
+def grow_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Have a topic have more partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(SECONDS)
+    _await(lambda: len(admin.list_topics(name, timeout=SECONDS).topics[name].partitions) == partitions)
+
+
+def trim_topic(bootstrap: str, name: str, partition: int, before: int) -> None:
+    """Have the records of a partition before an offset deleted."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(name, partition, before)]).values():
+        future.result(SECONDS)
+
+
+def topic_id(bootstrap: str, name: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_topics(TopicCollection([name]))[name].result(SECONDS).topic_id
+    return str(found).translate(str.maketrans("+/", "-_"))
+
+
+def _await(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
 
 
 def config_of(bootstrap: str, topic: str) -> dict[str, str]:

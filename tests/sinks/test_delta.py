@@ -31,7 +31,7 @@ from holdfast.errors import (
     SinkUnfit,
 )
 from holdfast.sinks import delta_log
-from holdfast.sinks.contract import Sink, WriteMode
+from holdfast.sinks.contract import Sink, WriteMode, what_bars
 from holdfast.sinks.delta import Delta
 from holdfast.sinks.staged import StagedRows
 from holdfast.testing.sinks import SCHEMA, SinkContract, holder, stage, step, words
@@ -534,10 +534,57 @@ def test_rows_of_others_in_between_are_told(root: Path, tmp_path: Path) -> None:
     targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(2)]
     write_deltalake(str(root), pa.Table.from_pylist(words(100), schema=SCHEMA), mode="append")
     put(sink, tmp_path, 2, 2)
-    assert "others have changed it since" in (sink.why_not_back(targets[0]) or "")
-    assert "WRITE in version 3" in (sink.why_not_back(targets[1]) or "")
+    assert sink.foreign_since(targets[0]) == sink.foreign_since(targets[1]) == ["WRITE in version 3"]
+    assert "others have changed it since" in (what_bars(sink, targets[0]) or "")
+    assert what_bars(sink, targets[0], discard_foreign=True) is None
     sink.roll_back(targets[0])
     assert ids(root) == [0]
+
+
+def test_settings_of_the_table_are_no_rows(root: Path, tmp_path: Path) -> None:
+    sink = fenced(root)
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(2)]
+    DeltaTable(str(root)).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
+    assert what_bars(sink, targets[0]) is None
+
+
+def test_it_says_for_how_long_the_table_keeps_what_a_savepoint_needs(root: Path, tmp_path: Path) -> None:
+    sink = fenced(root)
+    put(sink, tmp_path, 0, 0)
+    [caution] = sink.cautions()
+    assert "interval 1 week (delta.deletedFileRetentionDuration)" in caution
+    DeltaTable(str(root)).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 90 days"})
+    [caution] = sink.cautions()
+    assert "interval 90 days (delta.deletedFileRetentionDuration)" in caution
+    assert "interval 30 days (delta.logRetentionDuration)" in caution
+
+
+@pytest.mark.parametrize("before", [0, 30])
+def test_versions_keep_their_numbers_when_others_commit_after_the_look(root: Path, tmp_path: Path, before: int) -> None:
+    """The library numbers what it finds from the handle's version down, however many came since."""
+    sink = fenced(root)
+    target = put(sink, tmp_path, 0, 0)
+    targets = [target, *(put(sink, tmp_path, epoch, epoch) for epoch in range(1, before + 1))]
+    log = delta_log.DeltaLog(sink.root)
+    standing = log.load()
+    assert standing is not None
+    log.forget()
+    put(sink, tmp_path, before + 1, before + 1)
+    put(sink, tmp_path, before + 2, before + 2)
+    for wanted in (targets[-1], target):
+        found, _ = log.find(standing, Target(wanted.at, wanted.decided))
+        assert found is not None
+        assert found.version == wanted.position["version"]
+
+
+def test_a_look_from_another_thread_does_not_disturb_the_one_that_writes(root: Path, tmp_path: Path) -> None:
+    sink = fenced(root)
+    targets = [put(sink, tmp_path, 0, 0)]
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(lambda: [what_bars(sink, targets[0]) for _ in range(20)])
+        targets += [put(sink, tmp_path, epoch, epoch) for epoch in range(1, 6)]
+    assert set(looking.result()) == {None}
+    assert ids(root) == [*range(6)]
 
 
 def test_a_version_whose_files_were_vacuumed_is_told(root: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pyiceberg.types import StringType
 from holdfast.decide.chain import NOTHING
 from holdfast.epochs import Link, Target
 from holdfast.errors import ChainBroken, Fenced, MissingRecords, SinkUnavailable, SinkUnfit
-from holdfast.sinks.contract import Sink, WriteMode
+from holdfast.sinks.contract import Sink, WriteMode, what_bars
 from holdfast.sinks.iceberg import Iceberg
 from holdfast.sinks.staged import StagedRows
 from holdfast.store import Address
@@ -512,7 +512,11 @@ def test_rows_of_others_in_between_are_told(opened: Callable[..., Iceberg], cata
     targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(2)]
     catalog.load_table(TABLE).append(theirs(100))
     put(sink, tmp_path, 2, 2)
-    assert "append in snapshot" in (sink.why_not_back(targets[0]) or "")
+    assert sink.why_not_back(targets[0]) is None
+    [told] = sink.foreign_since(targets[0])
+    assert "append in snapshot" in told
+    assert told in (what_bars(sink, targets[0]) or "")
+    assert what_bars(sink, targets[0], discard_foreign=True) is None
     sink.roll_back(targets[0])
     assert ids(catalog) == [0]
 
@@ -522,10 +526,7 @@ def test_a_snapshot_that_was_expired_is_told_and_one_with_a_tag_is_kept(
 ) -> None:
     sink = opened()
     targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(4)]
-    sink.tag("before-upgrade", targets[1])
-    sink.tag("before-upgrade", targets[1])
-    with pytest.raises(SinkUnfit, match="another snapshot"):
-        sink.tag("before-upgrade", targets[2])
+    sink.hold({"before-upgrade": targets[1]})
     catalog.load_table(TABLE).maintenance.expire_snapshots().older_than(
         datetime.datetime.now() + datetime.timedelta(days=1)
     ).commit()
@@ -535,6 +536,45 @@ def test_a_snapshot_that_was_expired_is_told_and_one_with_a_tag_is_kept(
     assert sink.why_not_back(targets[1]) is None
     sink.roll_back(targets[1])
     assert ids(catalog) == [0, 1]
+
+
+def tags(catalog: Catalog) -> set[str]:
+    return set(catalog.load_table(TABLE).metadata.refs) - {"main"}
+
+
+def test_each_savepoint_has_a_tag_and_those_of_others_are_left_alone(
+    opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
+) -> None:
+    sink = opened()
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(3)]
+    table = catalog.load_table(TABLE)
+    table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "release-7").commit()
+    sink.hold({"a": targets[0], "b": targets[1]})
+    assert tags(catalog) == {"holdfast-a", "holdfast-b", "release-7"}
+    known = catalog.load_table(TABLE).metadata_location
+    sink.hold({"a": targets[0], "b": targets[1]})
+    assert catalog.load_table(TABLE).metadata_location == known
+    sink.hold({"b": targets[2]})
+    assert tags(catalog) == {"holdfast-b", "release-7"}
+    put(sink, tmp_path, 3, 3)
+    sink.roll_back(targets[2])
+    assert ids(catalog) == [0, 1, 2]
+    sink.hold({"never": Target(Link(9, "at 9"), 0)})
+    assert tags(catalog) == {"release-7"}
+
+
+def test_a_tag_that_is_made_between_look_and_commit_costs_no_epoch(
+    opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
+) -> None:
+    sink = opened()
+    first = put(sink, tmp_path, 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(lambda: [sink.hold({f"s{n}": first}) for n in range(10)])
+        for epoch in range(1, 8):
+            put(sink, tmp_path, epoch, epoch)
+        holding.result()
+    assert ids(catalog) == [*range(8)]
+    assert tags(catalog) == {"holdfast-s9"}
 
 
 # ---- elsewhere ----

@@ -17,7 +17,16 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.decide.chain import NOTHING
 from holdfast.epochs import Holder, Link, Marker
-from holdfast.errors import BadValue, DamagedRecord, Fenced, HoldfastError, SinkTaken, SinkUnavailable, SinkUnfit
+from holdfast.errors import (
+    BadValue,
+    ChainBroken,
+    DamagedRecord,
+    Fenced,
+    HoldfastError,
+    SinkTaken,
+    SinkUnavailable,
+    SinkUnfit,
+)
 from holdfast.sinks import kafka_client
 from holdfast.sinks.contract import Sink, Target, WriteMode
 from holdfast.sinks.kafka import Kafka
@@ -25,7 +34,7 @@ from holdfast.sinks.kafka_records import FRAME_BYTES
 from holdfast.sinks.staged import StagedRows
 from holdfast.testing.sinks import SCHEMA, SinkContract, holder, stage, step, words
 from servers import KafkaServer
-from sinks.kafka_topics import config_of, ends, make_topic, records
+from sinks.kafka_topics import config_of, ends, make_topic, records, remake_topic, topic_id
 
 
 class TestKafka(SinkContract):
@@ -240,6 +249,7 @@ def test_the_marker_is_kept_in_a_compacted_topic_that_is_as_safe_as_the_rows(
         "holder": {"pipeline_id": "pipeline-1", "generation": 0, "token": "0" * 32},
         "at": {"epoch": 0, "offsets": "at 0"},
         "decided": 0,
+        "topic_id": topic_id(bootstrap, topic),
     }
 
 
@@ -257,6 +267,21 @@ def test_a_marker_of_the_first_version_is_read_and_one_that_makes_no_sense_is_da
     producer.flush(30)
     with pytest.raises(DamagedRecord, match=markers):
         sink.look()
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_that_had_the_rows(
+    bootstrap: str, topic: str, opened: Opened, tmp_path: Path
+) -> None:
+    sink = opened()
+    put(sink, 0, stage(tmp_path, words(1)))
+    assert opened(None).look() is not None
+    remake_topic(bootstrap, topic)
+    assert opened(None).look() is None
+    sink.close()
+    rows = stage(tmp_path, words(2))
+    with pytest.raises(ChainBroken, match="made anew"):
+        sink.commit(step(1), {}, rows)
+    assert ids(bootstrap, topic) == []
 
 
 def test_a_topic_that_would_delete_the_marker_is_refused(bootstrap: str, opened: Opened) -> None:
@@ -415,8 +440,9 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_next_who_comes(
     sink.close()
     with monkeypatch.context() as patched:
         patched.setattr(kafka_client, "Producer", Deaf)
-        with pytest.raises(SinkUnavailable, match="as a test wants it"):
+        with pytest.raises(SinkUnavailable, match="as a test wants it") as told:
             sink.commit(step(0), token, rows)
+    assert "whole or not at all" in told.value.hint
     if generation:
         sink = opened(generation)
     sink.commit(step(0), token, rows)

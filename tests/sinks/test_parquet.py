@@ -431,6 +431,16 @@ def test_what_was_released_is_gone_and_told(url: str, tmp_path: Path) -> None:
     assert len(list((Path(url) / "_holdfast/log").iterdir())) < 12
 
 
+def test_a_version_whose_files_were_taken_away_is_told(url: str, tmp_path: Path) -> None:
+    sink = fenced(url, mode="overwrite")
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(3)]
+    assert sink.why_not_back(targets[1]) is None
+    for name in files(url, version=targets[1].position["version"]):
+        Path(name.removeprefix("file://")).unlink()
+    assert "files of version" in (sink.why_not_back(targets[1]) or "")
+    assert sink.why_not_back(targets[0]) is None
+
+
 def test_a_release_that_was_cut_off_is_finished_by_the_next(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -347,6 +347,9 @@ def test_rows_that_are_replaced_are_kept_until_they_are_released(opened: Opened,
     sink.release(step(1).after)
     assert run(kept) == [(2, "1-1")]
     assert "kept no more" in (sink.why_not_back(Target(step(0).after, 0)) or "")
+    assert sink.why_not_back(Target(step(1).after, 0)) is None
+    run("DROP TABLE words_holdfast_before")
+    assert "is gone" in (sink.why_not_back(Target(step(1).after, 0)) or "")
 
 
 # ---- names ----

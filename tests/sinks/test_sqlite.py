@@ -104,6 +104,9 @@ def test_rows_that_are_replaced_are_kept_until_they_are_released(
     sink.release(step(1).after)
     assert rows(file, kept) == [(2, "1-1")]
     assert "kept no more" in (sink.why_not_back(Target(step(0).after, 0)) or "")
+    assert sink.why_not_back(Target(step(1).after, 0)) is None
+    file.execute("DROP TABLE words_holdfast_before")
+    assert "is gone" in (sink.why_not_back(Target(step(1).after, 0)) or "")
 
 
 def test_a_constraint_that_a_row_breaks_loses_nothing(path: Path, file: sqlite3.Connection, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast list`: pipelines, or the checkpoints of one."""
+"""`holdfast list`: pipelines, or the checkpoints of one, and how far back it can go."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.common import Session, verb
+from holdfast.cli.loading import load_pipeline
 from holdfast.cli.render import Cell, Column, Styled
 from holdfast.cli.text import age, short_ids, size
 
 if TYPE_CHECKING:
-    from holdfast.report import CheckpointRow, PipelineRow
+    from holdfast.pipeline.reach import Reach
+    from holdfast.report import CheckpointRow, PipelineRow, PositionRow
 
 __all__ = ["command"]
 
@@ -25,25 +27,35 @@ DAMAGE = 3
     "list",
     click.Argument(["pipeline"], required=False, metavar="[PIPELINE]"),
     click.Option(["--abandoned"], is_flag=True, help="Also list checkpoints that are off the timeline."),
+    click.Option(["--reach"], is_flag=True, help="List how far back the sinks and sources can go instead."),
     examples="""
     holdfast list
     holdfast list orders --abandoned
     holdfast list orders --json
+    holdfast list orders --reach
+    holdfast list jobs.orders:pipeline --reach
     """,
 )
-def command(session: Session, pipeline: str | None, abandoned: bool) -> None:
+def command(session: Session, pipeline: str | None, abandoned: bool, reach: bool) -> None:
     """List the pipelines of the repository, or the checkpoints of one, oldest first.
 
     Abandoned checkpoints lie off the timeline, after a rewind for example; they can still be reached by savepoint, id
     or slot. What can't be read is listed with its problem. Where records are missing, all that is left is listed, the
     abandoned ones too, with what is missing. In both cases the command ends with 3.
+
+    With --reach a PIPELINE is listed with the place in each sink that its checkpoints have recorded. Given as
+    MODULE:ATTR (a holdfast.Pipeline, or a function that returns one) its sinks and sources are asked: whether they
+    can go back to each checkpoint, and until when all that came after it can be read again.
     """
+    if reach and pipeline is not None:
+        _list_reach(session, pipeline)
+        return
     from holdfast.report import list_checkpoints, list_pipelines
 
     repository = session.repository()
     if pipeline is None:
-        if abandoned:
-            raise click.UsageError("--abandoned needs a PIPELINE.")
+        if abandoned or reach:
+            raise click.UsageError(f"--{'abandoned' if abandoned else 'reach'} needs a PIPELINE.")
         pipelines = list_pipelines(repository)
         if session.as_json:
             session.document({"url": repository.url, "pipelines": pipelines})
@@ -62,6 +74,61 @@ def command(session: Session, pipeline: str | None, abandoned: bool) -> None:
         damaged = bool(missing) or any(row.problem for row in checkpoints)
     if damaged:
         sys.exit(DAMAGE)
+
+
+def _list_reach(session: Session, pipeline: str) -> None:
+    repository = session.repository()
+    if ":" in pipeline:
+        asked = load_pipeline(pipeline)
+        found = asked.reach(repository)
+        if session.as_json:
+            session.document({"pipeline": asked.name, "reach": [each.document() for each in found]})
+        else:
+            _show_reach(session, found)
+        return
+    from holdfast.report import list_positions
+
+    recorded = list_positions(repository.pipeline(pipeline))
+    if session.as_json:
+        session.document({"pipeline": pipeline, "positions": recorded})
+    else:
+        _show_positions(session, recorded)
+
+
+def _show_reach(session: Session, rows: list[Reach]) -> None:
+    columns = [
+        Column("slot"),
+        Column("epoch", right=True),
+        Column("time"),
+        Column("savepoints"),
+        Column("rewind", wraps=True),
+        Column("replay", wraps=True),
+    ]
+    table: list[list[Cell]] = []
+    for row in rows:
+        slot = str(row.slot) if row.on_timeline else Styled(f"({row.slot})", "dim")
+        rewind = Styled(f"no: {'; '.join(row.why_not)}", "bold red") if row.why_not else Styled("yes", "green")
+        names = Styled(", ".join(row.savepoints), "green")
+        table.append([slot, str(row.epoch), session.time(row.timestamp_ms), names, rewind, _replay(session, row)])
+    session.output.table(columns, table)
+
+
+def _replay(session: Session, row: Reach) -> Cell:
+    if any(finding.severity == "refuse" for finding in row.sources):
+        return Styled("no", "bold red")
+    if row.until.why:
+        return f"can't be told: {row.until.why}"
+    return "as long as it is kept" if row.until.ms is None else f"until {session.time(row.until.ms)}"
+
+
+def _show_positions(session: Session, rows: list[PositionRow]) -> None:
+    columns = [Column("slot"), Column("epoch", right=True), Column("savepoints"), Column("sinks", wraps=True)]
+    table: list[list[Cell]] = []
+    for row in rows:
+        slot = row.slot if row.on_timeline else Styled(f"({row.slot})", "dim")
+        at = ", ".join(f"{name} at {place}" for name, place in row.sinks.items())
+        table.append([slot, _number(row.epoch), Styled(", ".join(row.savepoints), "green"), at or "state only"])
+    session.output.table(columns, table)
 
 
 def _show_pipelines(session: Session, rows: list[PipelineRow]) -> None:

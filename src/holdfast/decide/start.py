@@ -49,7 +49,7 @@ class Known:
 class SinkView:
     """A sink as it was found after the fence, and whether it can go back to where the state stands, or why not.
 
-    `was_there` says that the checkpoint knows it: such a sink without a marker was emptied or made anew.
+    `was_there` says that the checkpoint or a decision knows it: one without a marker then was emptied or made anew.
     """
 
     marker: Marker | None

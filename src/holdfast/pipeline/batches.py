@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
 
 from holdfast.epochs import NOTHING
@@ -19,7 +21,9 @@ __all__ = ["SparkBatch"]
 class SparkBatch(Batch):
     """The batch of an epoch, read from Spark's directory: it is in the offset log before it runs."""
 
-    def __init__(self, frame: DataFrame, epoch: int, directory: Directory, staging: FolderStaging) -> None:
+    def __init__(
+        self, frame: DataFrame, epoch: int, directory: Directory, staging: FolderStaging, tables: Mapping[str, str]
+    ) -> None:
         self._frame = frame
         self._staging = staging
         self.offsets = directory.read(f"offsets/{epoch}")[0]
@@ -27,7 +31,7 @@ class SparkBatch(Batch):
         self.before = link_of_offsets(epoch - 1, before) if before is not None else NOTHING
         self.after = link_of_offsets(epoch, self.offsets)
         self.sources = dict(_entries(directory, before, self.offsets))
-        self.tables = {}
+        self.tables = tables
         self.has_state = bool(directory.look().folders("state"))
 
     def stage(self, folder: str) -> StagedRows:

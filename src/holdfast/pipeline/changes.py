@@ -70,6 +70,10 @@ class QueryGuard:
         session = {name: value for name in pinned if (value := self._spark.conf.get(name, None)) is not None}
         return judge(before, self.mine.parts, pinned, session)
 
+    def judged(self, world: World, found: Found) -> tuple[list[Finding], bool]:
+        """All findings, and whether it is known which query made this state."""
+        return self.findings(world, found), self.knows(world, found)
+
     def knows(self, world: World, found: Found) -> bool:
         """Whether it is known which query made this state."""
         return found.state.kind == "nothing" or bool(self._before(world, found))

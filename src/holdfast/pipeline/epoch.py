@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, LostRace, NotDeterministic, OtherBoun
 from holdfast.ids import new_token, now_ms
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.ledger import Ledger
-from holdfast.sinks.contract import Sink
+from holdfast.sinks.contract import Sink, what_bars
 from holdfast.sinks.staged import StagedRows
 
 __all__ = ["Batch", "Epochs", "Held", "Staging"]
@@ -224,7 +224,7 @@ class Epochs:
     def _take_back(self, known: EpochDecision) -> None:
         """The first run's rows must go from every sink, or from none."""
         holding = {name: held for name, held in self.sinks.items() if held.holds(known.step)}
-        stuck = [name for name, held in holding.items() if held.sink.why_not_back(known.backs[name]) is not None]
+        stuck = [name for name, held in holding.items() if what_bars(held.sink, known.backs[name]) is not None]
         if stuck:
             raise NotDeterministic(self._pipeline, known.epoch, stuck)
         for name, held in holding.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.claim import Reason
@@ -15,21 +16,24 @@ from holdfast.decide.modes import refuse_mode
 from holdfast.decide.schedule import Schedule, parse_duration, parse_every
 from holdfast.errors import BadValue, PipelineExists
 from holdfast.events import Listener, nobody, teller
-from holdfast.handles import Repository, open_url
+from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.layout import check_name
-from holdfast.pipeline.carrier import Carrier
+from holdfast.pipeline.changes import QueryGuard
 from holdfast.pipeline.driver_states import DriverStates
-from holdfast.pipeline.epoch import Epochs
 from holdfast.pipeline.home import Home
+from holdfast.pipeline.identity import identify
 from holdfast.pipeline.metrics import Metrics
 from holdfast.pipeline.origins import Forked, PlainQuery
-from holdfast.pipeline.replay import replay
-from holdfast.pipeline.run import Run, Running
+from holdfast.pipeline.plan import PipelinePlan, plan_of
+from holdfast.pipeline.preflight import Preflight
+from holdfast.pipeline.reach import Reach, reach_of
+from holdfast.pipeline.replay import replay as replay_epochs
+from holdfast.pipeline.run import Run
 from holdfast.pipeline.schemas import arrow_schema
-from holdfast.pipeline.staging import FolderStaging, choose_place
+from holdfast.pipeline.sources.of_query import sources_of
 from holdfast.pipeline.starting import Recovery, Starting
-from holdfast.pipeline.takeover import Taken, take_pipeline
-from holdfast.publish import Publisher
+from holdfast.pipeline.takeover import Taken, look_at_pipeline, take_pipeline
+from holdfast.pipeline.work import Work, at_work
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.staged import StagedRows
 from holdfast.spark import succession
@@ -37,6 +41,8 @@ from holdfast.spark.attach import Attached, Every
 from holdfast.spark.capture import Capturer
 from holdfast.spark.live import live_query
 from holdfast.spark.places import SparkPlace
+from holdfast.tables.contract import Table
+from holdfast.tables.static import Static
 
 __all__ = ["Pipeline"]
 
@@ -44,11 +50,11 @@ __all__ = ["Pipeline"]
 class Pipeline:
     """A query from named sources into named sinks: exactly once through crash, restore, rewind and fork.
 
-    `query` is called with the sources by their names and gives the rows to put out. Each sink takes every row of every
-    epoch once. `changelog` lets rows that are updated be appended, each version of them. `states` are objects of the
-    driver that are kept with each epoch and put back with it, as `CheckpointManager.register` takes them; `on_epoch`
-    is called with the number and the staged rows of each epoch before it is committed, and may change them. Nothing
-    runs before `start`.
+    `query` is called with the sources and the reference `tables` by their names and gives the rows to put out. Each
+    sink takes every row of every epoch once. `changelog` lets rows that are updated be appended, each version of them.
+    `states` are objects of the driver that are kept with each epoch and put back with it, as
+    `CheckpointManager.register` takes them; `on_epoch` is called with the number and the staged rows of each epoch
+    before it is committed, and may change them. Nothing runs before `start`.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Pipeline:
         sinks: Mapping[str, Sink],
         output_mode: str = "append",
         changelog: bool = False,
+        tables: Mapping[str, Table | DataFrame] | None = None,
         states: Mapping[str, object] | None = None,
         on_epoch: Callable[[int, StagedRows], None] = lambda _epoch, _rows: None,
     ) -> None:
@@ -68,13 +75,18 @@ class Pipeline:
         self.query = query
         self.sinks = dict(sinks)
         self.output_mode = output_mode
+        self.tables = {key: each if isinstance(each, Table) else Static(each) for key, each in (tables or {}).items()}
         self.states = DriverStates(states or {})
-        self._on_epoch = on_epoch
+        self.on_epoch = on_epoch
         self._reach: Callable[[str], None] = lambda _step: None
         if not self.sources:
             raise BadValue("sources", "a pipeline reads from one at least")
         if not self.sinks:
             raise BadValue("sinks", "a pipeline writes to one at least")
+        if both := sorted(self.sources.keys() & self.tables.keys()):
+            raise BadValue("tables", f"{both[0]!r} is the name of a source as well")
+        for table_name, table in self.tables.items():
+            table.name = table_name
         for sink_name, sink in self.sinks.items():
             check_name("sink", sink_name)
             sink.name = sink_name
@@ -93,9 +105,11 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
         adopt: str | Path | None = None,
         replay: Literal["recorded", "free"] = "recorded",
+        accept: Sequence[str] = (),
+        discard_foreign: bool = False,
+        way_back: str | None = None,
         listener: Listener = nobody,
         metrics_port: int | None = None,
-        replay_horizon: str | None = None,
     ) -> Run:
         """Run the pipeline, from where it stands: it recovers by itself if there is something to recover.
 
@@ -103,22 +117,67 @@ class Pipeline:
         Spark's directories lie (./.holdfast/NAME on one machine), `trigger` as PySpark takes it. `adopt` names the
         checkpoint directory of a plain query that has stopped: the first start goes on from it, and later ones pass
         over it. Epochs that were decided and are not in the state run again on their recorded boundaries; with `replay`
-        "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew. `listener` is told of
-        epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers Prometheus on this machine.
-        Decisions are kept as long as a checkpoint from which they lead on; with a `replay_horizon` ("30 days"), not for
-        checkpoints that are older than that, which then stand for their state only.
+        "free", for a changed query, sinks go back to the state instead, and Spark cuts them anew.
+
+        It is refused, with nothing touched, if the query is not the one that made the state, or if rows that would be
+        read again are gone from their source, unless each is accepted by the name that `plan` gives (`accept`), and if
+        a sink would lose what others wrote to it (unless `discard_foreign`). Sinks and the ledger keep the way back to
+        the oldest checkpoint, or for so long (`way_back="30 days"`).
+
+        `listener` is told of epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers
+        Prometheus on this machine.
         """
+        schedule = every if isinstance(every, Schedule) else parse_every(every)
+        way_back_ms = parse_duration(way_back) if way_back is not None else None
         metrics = Metrics(self.name)
         if metrics_port is not None:
             metrics.serve(metrics_port)
+        tell = teller(metrics, listener)
         with ExitStack() as stack:
-            start = stack.enter_context(self._starting(repository, checkpoint_dir, options))
-            start.horizon_ms = parse_duration(replay_horizon) if replay_horizon is not None else None
+            start = stack.enter_context(self._starting(repository, checkpoint_dir, options, accept, way_back_ms))
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
-            free = replay == "free"
-            taken = take_pipeline(start.stored.records, Reason("start"), self.sinks, start.find, rewind=free)
-            return self._run(start, taken, every, trigger, teller(metrics, listener), metrics, stack.pop_all())
+            taken = self._take(start, "start", accept, rewind=replay == "free", discard_foreign=discard_foreign)
+            work = stack.enter_context(self._at_work(start, taken, tell))
+            start.lay(taken, work.running.describe)
+            start.guard.note(taken.generation.number)
+            replay_epochs(
+                lambda versions: self._writer(start, work, versions), start.home, work.name, taken, work.running
+            )
+            writer = self._writer(start, work, start.versions)
+            query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
+            live = live_query(query)
+            capturer = Capturer(
+                start.stored.records,
+                start.home.directory(work.name),
+                spark_version=live.spark_version,
+                standing=succession.Standing(taken.generation.number, start.first or taken.found.follows),
+                add=work.running.describe,
+            )
+            attached = Attached(live, start.stored, capturer, schedule, tell=tell)
+            let_go = stack.pop_all().close
+        return Run(start.stored, Recovery.of(start, taken), query, work.running, attached, metrics, let_go)
+
+    def plan(
+        self,
+        repository: Repository | str,
+        *,
+        to: str | None = None,
+        checkpoint_dir: str | Path | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelinePlan:
+        """What would happen if this query started from where the pipeline stands, or from the checkpoint `to`.
+
+        Nothing is claimed and nothing is touched. Print it, or look at its `verdict` and `findings`.
+        """
+        with self._starting(repository, checkpoint_dir, options, hold=False) as start:
+            start.target = start.stored[to].manifest if to is not None else None
+            records, rewind = start.stored.records, to is not None
+            found, plan = look_at_pipeline(records, self.sinks, start.find, rewind=rewind)
+            world, stand = records.world(), start.stand(found)
+            preflight = Preflight(records, start.sources, rewind=rewind)
+            sources = preflight.findings(world, found, stand) if stand is not None else []
+            return plan_of(self.name, found, plan, start.guard.judged(world, found), sources)
 
     def rewind(
         self,
@@ -127,17 +186,19 @@ class Pipeline:
         to: str,
         checkpoint_dir: str | Path | None = None,
         options: Mapping[str, str] | None = None,
+        accept: Sequence[str] = (),
+        discard_foreign: bool = False,
     ) -> Recovery:
         """Take state, offsets and every sink back to a checkpoint; the next start goes on from there.
 
-        What came after it is given up. Refused before anything is touched if a sink can't go back. Can be killed at
-        any instant and run again.
+        What came after it is given up. Refused before anything is touched if a sink can't go back, and for the reasons
+        that `start` has. Can be killed at any instant and run again.
         """
-        with self._starting(repository, checkpoint_dir, options) as start:
+        with self._starting(repository, checkpoint_dir, options, accept) as start:
             start.target = start.stored[to].manifest
-            taken = take_pipeline(start.stored.records, Reason("rewind"), self.sinks, start.find, rewind=True)
-            with self._assembled(start, taken) as running:
-                start.lay(taken, running.describe)
+            taken = self._take(start, "rewind", accept, rewind=True, discard_foreign=discard_foreign)
+            with self._at_work(start, taken, nobody) as work:
+                start.lay(taken, work.running.describe)
             return Recovery.of(start, taken)
 
     def fork(
@@ -158,11 +219,37 @@ class Pipeline:
                 raise PipelineExists(self.name)
             start.origin = Forked(start.stored.repository.find(of) if isinstance(of, str) else of)
             start.is_mine = False  # It begins with the checkpoint, whatever lies in the folder.
-            taken = take_pipeline(start.stored.records, Reason("fork"), self.sinks, start.find)
-            with self._assembled(start, taken) as running:
-                start.lay(taken, running.describe)
+            taken = self._take(start, "fork", ())
+            with self._at_work(start, taken, nobody) as work:
+                start.lay(taken, work.running.describe)
             assert start.first is not None
             return Checkpoint(start.stored, start.first.at)
+
+    def reach(self, repository: Repository | str) -> list[Reach]:
+        """Which checkpoints can still be gone back to, as the sinks and sources stand now, and for how long.
+
+        All are asked and nothing is touched; the pipeline may run meanwhile.
+        """
+        stored = self._stored(repository)
+        stored.require()
+        return reach_of(stored, self.sinks, sources_of(self._frame(self._newest_tables()), self.sources))
+
+    # ---- what they share ----
+
+    def _stored(self, repository: Repository | str) -> StoredPipeline:
+        return (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
+
+    def _newest_tables(self) -> dict[str, str]:
+        return {name: table.version() for name, table in self.tables.items()}
+
+    def _frame(self, versions: Mapping[str, str]) -> DataFrame:
+        """The rows to put out, with reference tables at these versions."""
+        session = next(iter(self.sources.values())).sparkSession
+        tables = {name: table.read(session, versions[name]) for name, table in self.tables.items()}
+        frame = self.query(**self.sources, **tables)
+        if not frame.isStreaming:
+            raise BadValue("query", "its rows are not those of a stream")
+        return frame
 
     @contextmanager
     def _starting(
@@ -170,18 +257,27 @@ class Pipeline:
         repository: Repository | str,
         checkpoint_dir: str | Path | None,
         options: Mapping[str, str] | None,
+        accept: Sequence[str] = (),
+        way_back_ms: int | None = None,
+        *,
+        hold: bool = True,
     ) -> Iterator[Starting]:
-        stored = (open_url(repository) if isinstance(repository, str) else repository).pipeline(self.name)
-        frame = self.query(**self.sources)
-        if not frame.isStreaming:
-            raise BadValue("query", "its rows are not those of a stream")
+        versions = self._newest_tables()
+        frame = self._frame(versions)
+        session = frame.sparkSession
         schema = arrow_schema(frame.schema)
         for sink in self.sinks.values():
-            sink.session = frame.sparkSession
+            sink.session = session
             sink.check(schema)
-        home = Home(SparkPlace(str(self._place(checkpoint_dir, frame.sparkSession)), options or {}))
-        with home.held() as is_mine:
-            yield Starting(stored, home, frame, is_mine)
+        home = Home(SparkPlace(str(self._place(checkpoint_dir, session)), options or {}))
+        query = identify(frame, self.query, self.output_mode, self.sinks)
+        guard = QueryGuard(self.name, session, home, query, accept)
+        sources = sources_of(frame, self.sources)
+        with ExitStack() as stack:
+            is_mine = stack.enter_context(home.held()) if hold else home.is_free()
+            yield Starting(
+                self._stored(repository), home, frame, versions, sources, guard, is_mine, way_back_ms=way_back_ms
+            )
 
     def _place(self, given: str | Path | None, spark: SparkSession) -> str | Path:
         if given is not None:
@@ -192,69 +288,21 @@ class Pipeline:
             )
         return Path(".holdfast").absolute() / self.name
 
-    @contextmanager
-    def _assembled(self, start: Starting, taken: Taken, tell: Listener = nobody) -> Iterator[Running]:
-        """What runs the epochs of a generation that was taken over."""
-        generation = taken.generation.number
-        publisher = Publisher(start.stored.records, generation, taken.found.follows)
-        carrier = Carrier(generation, start.remote_ledger(), start.local_ledger(), start.trim_ledgers)
-        with ExitStack() as stack:
-            stack.callback(publisher.close)
-            stack.callback(carrier.close)
-            place, adopter = choose_place(start.home, list(self.sinks.values()))
-            roots = [root for sink in self.sinks.values() if (root := sink.adopts_below)]
-            recent = [several[0].staged for several in taken.decided.values()]
-            staging = FolderStaging(
-                place,
-                [start.home.address("staging"), *roots],
-                [(staged.rows, staged.size_bytes) for staged in recent],
-            )
-            self.states.restore(start.driver_states(taken))
-            epochs = Epochs(
-                self.name,
-                taken.holder,
-                # What is staged becomes the files of the one that adopts them: the others have read them by then.
-                dict(sorted(taken.sinks.items(), key=lambda item: item[1].sink is adopter)),
-                start.ledgers(self.sinks),
-                staging,
-                taken.decided,
-                look=publisher.look_for_claim,
-                note=carrier.note,
-                states=self.states,
-                on_epoch=self._on_epoch,
-                reach=self._reach,
-            )
-            directory = start.home.directory(start.directory(taken))
-            yield Running(epochs, directory, staging, self.states, carrier.join, taken.plan.state.at.epoch, tell)
+    def _take(
+        self, start: Starting, why: str, accept: Sequence[str], *, rewind: bool = False, discard_foreign: bool = False
+    ) -> Taken:
+        records = start.stored.records
+        find = Preflight(records, start.sources, accept, rewind=rewind).asking(start.find, start.stand)
+        find = start.guard.over(find)
+        return take_pipeline(records, Reason(why), self.sinks, find, rewind=rewind, discard_foreign=discard_foreign)
 
-    def _run(
-        self,
-        start: Starting,
-        taken: Taken,
-        every: Every,
-        trigger: Mapping[str, object] | None,
-        tell: Listener,
-        metrics: Metrics,
-        stack: ExitStack,
-    ) -> Run:
-        schedule = every if isinstance(every, Schedule) else parse_every(every)
-        with stack:
-            running = stack.enter_context(self._assembled(start, taken, tell))
-            start.lay(taken, running.describe)
-            name = start.directory(taken)
-            writer = start.frame.writeStream.outputMode(self.output_mode).foreachBatch(running)
-            writer = writer.option("checkpointLocation", start.home.spelled(name))
-            replay(writer, start.home, name, taken, running)
-            query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
-            live = live_query(query)
-            tip = start.first or taken.found.follows
-            capturer = Capturer(
-                start.stored.records,
-                start.home.directory(name),
-                spark_version=live.spark_version,
-                standing=succession.Standing(taken.generation.number, tip),
-                add=running.describe,
-            )
-            attached = Attached(live, start.stored, capturer, schedule, tell=tell)
-            recovery, let_go = Recovery.of(start, taken), stack.pop_all().close
-            return Run(start.stored, recovery, query, running, attached, metrics, let_go)
+    @contextmanager
+    def _at_work(self, start: Starting, taken: Taken, tell: Listener) -> Iterator[Work]:
+        self.states.restore(start.driver_states(taken))
+        with at_work(self.name, start, taken, self.sinks, self.states, self.on_epoch, tell, self._reach) as work:
+            yield work
+
+    def _writer(self, start: Starting, work: Work, versions: Mapping[str, str]) -> DataStreamWriter:
+        frame = start.frame if versions == start.versions else self._frame(versions)
+        writer = frame.writeStream.outputMode(self.output_mode).foreachBatch(work.running)
+        return writer.option("checkpointLocation", start.home.spelled(work.name))

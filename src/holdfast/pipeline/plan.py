@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.decide.compatibility import VERDICTS, Finding, Verdict
+from holdfast.decide.replayable import SourceFinding
 from holdfast.decide.start import Obstacle, SinkPlan, StartPlan
 from holdfast.epochs import Link
+from holdfast.pipeline.takeover import Found
 
-__all__ = ["PipelinePlan", "SinkAction", "sink_actions"]
+__all__ = ["PipelinePlan", "SinkAction", "plan_of", "sink_actions"]
 
 FRESH = "nothing: it would start from the beginning"
 
@@ -39,6 +41,7 @@ class PipelinePlan:
     findings: Sequence[Finding]
     sinks: Sequence[SinkAction]
     replays: Sequence[int]
+    sources: Sequence[SourceFinding] = ()
     known: bool = True
 
     @property
@@ -53,8 +56,9 @@ class PipelinePlan:
 
     @property
     def accept(self) -> list[str]:
-        """The names of all changes that would have to be accepted."""
-        return sorted({finding.name for finding in self.findings if finding.refused})
+        """The names of all that would have to be accepted: changes of the query, and rows that are gone."""
+        gone = {finding.slug for finding in self.sources if finding.severity == "refuse"}
+        return sorted({finding.name for finding in self.findings if finding.refused} | gone)
 
     def document(self) -> dict[str, object]:
         """The plan as plain values."""
@@ -78,6 +82,7 @@ class PipelinePlan:
                 }
                 for finding in self.findings
             ],
+            "sources": [{"slug": each.slug, "severity": each.severity, "why": each.why} for each in self.sources],
             "sinks": [{"sink": each.sink, "does": each.does, "refused": each.refused} for each in self.sinks],
             "replays": list(self.replays),
         }
@@ -94,6 +99,8 @@ class PipelinePlan:
             yield f"    {finding.change.why}" + (f"; to accept it: {finding.name}" if finding.refused else "")
         if self.known and not self.findings and self.state != "nothing":
             yield "The query is the one that made the state."
+        for source in self.sources:
+            yield str(source) + (f"; to accept it: {source.slug}" if source.severity == "refuse" else "")
         for sink in self.sinks:
             yield f"sink {sink.sink}: {sink.does}"
         if self.replays:
@@ -114,8 +121,24 @@ class PipelinePlan:
         if any(sink.refused for sink in self.sinks):
             return "It would be refused: a sink can't go along."
         if self.accept:
-            return f"It would be refused, unless each change is accepted by name: {', '.join(self.accept)}."
+            return f"It would be refused, unless each is accepted by name: {', '.join(self.accept)}."
         return "It would start."
+
+
+def plan_of(
+    pipeline: str,
+    found: Found,
+    plan: StartPlan,
+    judged: tuple[Sequence[Finding], bool],
+    sources: Sequence[SourceFinding],
+) -> PipelinePlan:
+    """What was found and planned, told."""
+    findings, known = judged
+    checkpoint = f"{pipeline}@slot:{found.follows.at}" if found.follows else None
+    at = found.state.at.epoch
+    return PipelinePlan(
+        pipeline, found.state.kind, checkpoint, at, findings, sink_actions(plan), plan.replays, sources, known
+    )
 
 
 def sink_actions(plan: StartPlan) -> list[SinkAction]:

@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.decide.fingerprint import Fingerprint
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
 from holdfast.errors import Fenced, HoldfastError
 from holdfast.events import EpochCommitted, Listener, TakenOver
 from holdfast.handles import StoredPipeline
-from holdfast.manifest import SinkStatus
+from holdfast.manifest import ConnectorOffset, SinkStatus
 from holdfast.pipeline.batches import SparkBatch
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.epoch import Epochs
@@ -27,6 +28,7 @@ from holdfast.pipeline.links import LINK, encode_link
 from holdfast.pipeline.metrics import Metrics
 from holdfast.pipeline.staging import FolderStaging
 from holdfast.pipeline.starting import Recovery
+from holdfast.pipeline.upkeep import Upkeep
 from holdfast.spark.attach import Attached, AttachedStatus, Stopped
 from holdfast.store import Directory
 
@@ -55,10 +57,20 @@ class Running:
         directory: Directory,
         staging: FolderStaging,
         states: DriverStates,
-        join: Callable[[], None],
+        upkeep: Upkeep,
         epoch: int,
+        *,
+        query: Fingerprint,
+        tables: Mapping[str, str],
+        add_sources: Callable[[Description], Description],
+        join: Callable[[], None],
         tell: Listener,
     ) -> None:
+        self.upkeep = upkeep
+        self.tables = tables
+        """The versions of reference tables that epochs are run with."""
+        self._query = query
+        self._add_sources = add_sources
         self._epochs = epochs
         self._directory = directory
         self._staging = staging
@@ -73,7 +85,7 @@ class Running:
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         began = time.perf_counter()
         try:
-            decision = self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging))
+            decision = self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging, self.tables))
         except Exception as error:
             # Spark tells of it in words only.
             self.error = error
@@ -83,6 +95,7 @@ class Running:
         self._note(epoch)
         staged, seconds = decision.staged, time.perf_counter() - began
         self._tell(EpochCommitted(epoch, staged.rows, staged.size_bytes, seconds, dict(self._epochs.seconds)))
+        self.upkeep.release()
 
     def positions(self, epoch: int) -> Mapping[str, Target]:
         """Where each sink stood after an epoch."""
@@ -90,10 +103,12 @@ class Running:
             return self._noted[epoch].sinks
 
     def describe(self, draft: Draft, about: Description) -> Description:
-        """Add to a checkpoint what Spark does not know: the sinks, which had all committed its epoch by then, and the
-        driver's states. The decisions are in the repository before it is.
+        """Add to a checkpoint what its files do not say: the query, the sinks, which had all committed its epoch by
+        then, the reference tables, and the driver's states. The decisions are in the repository before it is.
         """
         self._join()
+        self.upkeep.look()
+        about = self._add_sources(about)
         with self._lock:
             noted = self._noted[draft.epoch]
             for epoch in [epoch for epoch in self._noted if epoch < draft.epoch]:
@@ -107,6 +122,11 @@ class Running:
             sink_epochs=dict.fromkeys(noted.sinks, draft.epoch),
             sink_positions={name: msgspec.to_builtins(target) for name, target in noted.sinks.items()},
             metadata={**about.metadata, LINK: encode_link(any_sink.at)},
+            table_offsets={
+                name: ConnectorOffset(offsets={"version": version}) for name, version in self.tables.items()
+            },
+            pipeline_hash=self._query.digest,
+            fingerprint=self._query.parts,
         )
 
     def _note(self, epoch: int) -> None:
@@ -118,13 +138,17 @@ class Running:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands: its generation, its last epoch with the sinks' positions, and its captures."""
+    """How a run stands: its generation, its last epoch with the sinks' positions, and its captures.
+
+    `upkeep_error` is what went wrong when the sinks were last told what to keep for those who go back.
+    """
 
     generation: int
     is_active: bool
     last_epoch: int | None
     sinks: Mapping[str, Any]
     captures: AttachedStatus
+    upkeep_error: str | None = None
 
 
 class Run:
@@ -161,8 +185,13 @@ class Run:
         self.stop()
 
     def savepoint(self, name: str, timeout: float | None = None) -> Checkpoint:
-        """A durable, named checkpoint of the newest epoch that is over at this call, or of a newer one."""
-        return self._attached.checkpoint(savepoint=name, timeout=timeout)
+        """A durable, named checkpoint of the newest epoch that is over at this call, or of a newer one.
+
+        The sinks are told to keep the way back to it; if that raises, the savepoint stands, and they are told again.
+        """
+        checkpoint = self._attached.checkpoint(savepoint=name, timeout=timeout)
+        self._held()
+        return checkpoint
 
     def checkpoint(self, timeout: float | None = None) -> Checkpoint:
         """The same without a name."""
@@ -171,7 +200,10 @@ class Run:
     def stop(self, savepoint: str | None = None) -> Stopped | None:
         """Stop before the next epoch and leave a checkpoint of the last; None if there never was one."""
         try:
-            return self._attached.stop(savepoint)
+            stopped = self._attached.stop(savepoint)
+            if savepoint is not None:
+                self._held()
+            return stopped
         except HoldfastError:
             self._raise_own()
             raise
@@ -196,7 +228,11 @@ class Run:
         captures = self._attached.status()
         last = captures.last_batch
         sinks = {name: target.position for name, target in self._running.positions(last).items()} if last else {}
-        return RunStatus(self.generation, self.query.isActive, last, sinks, captures)
+        return RunStatus(self.generation, self.query.isActive, last, sinks, captures, self._running.upkeep.error)
+
+    def _held(self) -> None:
+        self._running.upkeep.hold()
+        self._running.upkeep.warn()
 
     def _raise_own(self) -> None:
         """What a sink or the protocol said, in its own words and with its code."""

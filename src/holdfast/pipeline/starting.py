@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -15,11 +15,14 @@ from holdfast.errors import InvalidManifest, MissingRecords
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest
+from holdfast.pipeline.changes import QueryGuard
 from holdfast.pipeline.driver_states import load_driver_states
 from holdfast.pipeline.home import Home, new_directory
 from holdfast.pipeline.ledger import Ledger, merged
 from holdfast.pipeline.links import link_of_manifest
 from holdfast.pipeline.origins import Describe, Origin
+from holdfast.pipeline.sources.contract import Source
+from holdfast.pipeline.sources.past import Stand, stand_of_manifest, stand_of_offsets
 from holdfast.pipeline.takeover import Found, Taken
 from holdfast.pipeline.trimming import trim
 from holdfast.pipeline.warm import Warm, find_warm
@@ -42,13 +45,17 @@ class Starting:
     stored: StoredPipeline
     home: Home
     frame: DataFrame
+    versions: Mapping[str, str]
+    """Of the reference tables."""
+    sources: Sequence[Source]
+    guard: QueryGuard
     is_mine: bool
     target: Manifest | None = None
     origin: Origin | None = None
     warm: Warm | None = None
     skipped: tuple[Skipped, ...] = ()
-    horizon_ms: int | None = None
-    """How far back decisions are kept for checkpoints."""
+    way_back_ms: int | None = None
+    """For how long the way back is kept; None: as long as there are checkpoints."""
     first: Manifest | None = None
     """The checkpoint that a state from outside became."""
     _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
@@ -73,6 +80,17 @@ class Starting:
             return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said)
         self._refuse_half_begun(world)
         return self._from(Known("nothing"), None)
+
+    def stand(self, found: Found) -> Stand | None:
+        """Where the sources stand in what was found; None if nothing was ever read, or nothing is known of it."""
+        if found.state.at.epoch < 0 or found.origin:
+            return None
+        known = stand_of_manifest(found.follows) if found.follows is not None else None
+        if found.state.kind != "warm" or self.warm is None or self.warm.heal is not None:
+            return known
+        epoch = found.state.at.epoch
+        here = stand_of_offsets(epoch, self.home.directory(self.warm.directory).read(f"offsets/{epoch}")[0])
+        return replace(here, identities=known.identities) if known is not None else here
 
     def directory(self, taken: Taken) -> str:
         """Which directory this generation runs in; one that is gone on in stays where it is."""
@@ -108,7 +126,7 @@ class Starting:
 
     def trim_ledgers(self) -> None:
         for ledger in (self.local_ledger(), self.remote_ledger()):
-            trim(ledger, self.stored.records, self.horizon_ms)
+            trim(ledger, self.stored.records, self.way_back_ms)
 
     def driver_states(self, taken: Taken) -> Mapping[str, bytes]:
         """The driver's states where the state stands: of the decision on that epoch, else of its checkpoint."""

@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.claim import Begin, Generation, Reason, take_over
 from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start
-from holdfast.decide.timeline import World, current
+from holdfast.decide.timeline import World, current, timeline
 from holdfast.epochs import EpochDecision, Holder, Link, Marker, Target
 from holdfast.errors import Fenced, SinksAhead, SinkTaken
 from holdfast.manifest import Manifest
 from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.sinks.contract import Sink
+from holdfast.sinks.contract import Sink, what_bars
 
 __all__ = ["Found", "Taken", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
 
@@ -78,13 +78,16 @@ def take_pipeline(
     find: Callable[[World], Found],
     *,
     rewind: bool = False,
+    discard_foreign: bool = False,
 ) -> Taken:
     """Claim a pipeline, fence its sinks, and begin where `find` and the sinks say; then roll back what lies beyond.
 
     `find` is asked for what there is to go on from, given the records as they are: before the claim and after it.
-    Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there.
+    Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there. What others
+    have written to a sink that must go back is in the way as well, unless it may be lost: `discard_foreign`.
     """
-    taking = _Taking(records, records.ensure_identity().pipeline_id, sinks, find, rewind)
+    pipeline_id = records.ensure_identity().pipeline_id
+    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign)
     taking.look_before()
     generation = take_over(records, reason, taking.begin, taking.fence)
     return taking.settle(generation)
@@ -117,11 +120,13 @@ class _Taking:
         sinks: Mapping[str, Sink],
         find: Callable[[World], Found],
         rewind: bool,
+        discard_foreign: bool = False,
     ) -> None:
         self._records = records
         self._sinks = sinks
         self._find = find
         self._rewind = rewind
+        self._discard_foreign = discard_foreign
         self._pipeline_id = pipeline_id
         self._holder = Holder(self._pipeline_id, -1, "")
         self._markers: dict[str, Marker | None] = {}
@@ -190,11 +195,17 @@ class _Taking:
     def _plan(self, world: World, markers: Mapping[str, Marker | None]) -> _Planned:
         found = self._find(world)
         counted = decisions_that_count(world, found.decisions)
-        known = targets_in(found.follows) if found.follows else {}
+        known = {name for several in counted.values() for name in several[0].backs}
+        known |= targets_in(found.follows).keys() if found.follows else set()
+        # To what is no ancestor of where a sink stands there is no way back, whatever the numbers of epochs say.
+        sideways = self._rewind and found.follows is not None and found.follows.at not in timeline(world)
         views = {}
         for name, sink in self._sinks.items():
-            why = None
-            if markers[name] is not None:
-                why = sink.why_not_back(target_of(found.follows, found.state.at, name, counted))
+            why, marker = None, markers[name]
+            if sideways and not sink.can_jump:
+                why = "that lies off the timeline, and it can only go back the way that it came"
+            elif marker is not None and marker.at != found.state.at:
+                target = target_of(found.follows, found.state.at, name, counted)
+                why = what_bars(sink, target, discard_foreign=self._discard_foreign)
             views[name] = SinkView(markers[name], why, was_there=name in known)
         return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted)

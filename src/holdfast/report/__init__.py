@@ -18,6 +18,7 @@ from holdfast.report.lists import (
 )
 from holdfast.report.outcomes import describe_checked, describe_copied, describe_plan, describe_usage
 from holdfast.report.plain import iso_time, plain, to_json, to_json_line
+from holdfast.report.positions import PositionRow, list_positions
 
 __all__ = [
     "CheckpointDetails",
@@ -26,6 +27,7 @@ __all__ = [
     "DirectoryChecked",
     "GenerationRow",
     "PipelineRow",
+    "PositionRow",
     "check_directory",
     "compare",
     "describe",
@@ -38,6 +40,7 @@ __all__ = [
     "list_checkpoints",
     "list_generations",
     "list_pipelines",
+    "list_positions",
     "plain",
     "to_json",
     "to_json_line",

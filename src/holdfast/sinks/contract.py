@@ -6,7 +6,7 @@ A sink of your own subclasses Sink and joins the suite `holdfast.testing.SinkCon
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from holdfast.epochs import Holder, Link, Marker, Step, Target
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
     from holdfast.sinks.staged import StagedRows
 
-__all__ = ["Holder", "Link", "Marker", "Sink", "Step", "Target", "WriteMode"]
+__all__ = ["Holder", "Link", "Marker", "Sink", "Step", "Target", "WriteMode", "what_bars"]
 
 WriteMode: TypeAlias = Literal["append", "upsert", "overwrite"]
 """Rows are added; a row takes the place of the one with its key; an epoch takes the place of all before it."""
 
 
 class Sink(ABC):
-    """A transactional output. One object writes for one pipeline, from one thread at a time; `look` from any.
+    """A transactional output. One object writes for one pipeline, from one thread at a time.
+
+    What only looks (`look`, `why_not_back`, `foreign_since`, `cautions`) and `hold` may come from any other meanwhile.
 
     The order is fence, then for each epoch prepare and commit (or abort). Tokens and positions are JSON values that say
     the same in another process. What `prepare` made is invisible until the commit, and is found by its token alone:
@@ -108,8 +110,19 @@ class Sink(ABC):
         """Take away what this prepare has left, and nothing of another's. Never after the decision."""
 
     def why_not_back(self, target: Target) -> str | None:  # noqa: ARG002 - for those that override it
-        """Why it can't go back to a target (gone by, or rows of other writers in between); None if it can."""
+        """Why it can't go back to a target, such as that the way is gone; None if it can. Changes nothing."""
         return f"a {type(self).__name__} sink can't take back what it has committed"
+
+    def foreign_since(self, target: Target) -> Sequence[str]:  # noqa: ARG002 - for those that override it
+        """What others have changed since a target and going back would lose, in words, the oldest first.
+
+        What changes no row, such as compaction, is none of it. Asked where `why_not_back` gives None.
+        """
+        return ()
+
+    def cautions(self) -> Sequence[str]:
+        """What takes the way back away in time, though it is there now, in words: for those who make a savepoint."""
+        return ()
 
     def roll_back(self, target: Target) -> None:
         """Take back all after a target and move the marker there, in one transaction with the look at it.
@@ -122,6 +135,21 @@ class Sink(ABC):
         """Nobody will go back before this link any more: what was kept for that may go."""
         return
 
+    def hold(self, savepoints: Mapping[str, Target]) -> None:  # noqa: B027 - for those that override it
+        """These are the savepoints that there are: keep the way back to each, and let go of all others held before.
+
+        One whose way back is gone already is passed over: `why_not_back` tells. Comes again and again with the same.
+        """
+
     def close(self) -> None:
         """Let go of what is held open. An epoch that was prepared and not committed is redone from its files."""
         return
+
+
+def what_bars(sink: Sink, target: Target, *, discard_foreign: bool = False) -> str | None:
+    """Why a sink may not be taken back to a target; None if it may. `discard_foreign` gives up what others wrote."""
+    why = sink.why_not_back(target)
+    if why is not None or discard_foreign:
+        return why
+    others = sink.foreign_since(target)
+    return f"others have changed it since, and that would be lost: {', '.join(others)}" if others else None

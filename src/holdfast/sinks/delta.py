@@ -41,6 +41,11 @@ SMALL = 64 * 1024 * 1024
 """Up to so many bytes are written anew in this process; more is a Spark job, if there is a session."""
 CHANGES = 1000
 """So far back the log is read to tell which files belong to dead attempts."""
+RETENTION = {
+    "delta.deletedFileRetentionDuration": ("interval 1 week", "VACUUM removes files that were replaced"),
+    "delta.logRetentionDuration": ("interval 30 days", "the log forgets its versions"),
+}
+"""What a table keeps for how long, unless it says another, and what becomes of it then."""
 
 
 class Delta(Sink):
@@ -173,19 +178,32 @@ class Delta(Sink):
 
     def why_not_back(self, target: Target) -> str | None:
         with self._log.reaching(self.name, "look"):
-            standing = self._log.load()
+            log = DeltaLog(self.root)
+            standing = log.load()
             if standing is None or standing.marker is None:
                 return "nothing was ever committed to it"
             if standing.marker.at == target.at and standing.marker.decided == target.decided:
                 return None
-            found, since = self._log.find(standing, target)
-            if why := self._no_way(standing, found, target):
-                return why
-        others = [str(change) for change in reversed(since) if change.is_foreign]
-        return f"others have changed it since, and that would be lost: {', '.join(others)}" if others else None
+            return self._no_way(log, standing, log.find(standing, target)[0], target)
+
+    def foreign_since(self, target: Target) -> Sequence[str]:
+        with self._log.reaching(self.name, "look"):
+            log = DeltaLog(self.root)
+            standing = log.load()
+            since = log.find(standing, target)[1] if standing else []
+        return [str(change) for change in reversed(since) if change.is_foreign]
+
+    def cautions(self) -> Sequence[str]:
+        with self._log.reaching(self.name, "look"):
+            standing = DeltaLog(self.root).load()
+        kept = standing.table.metadata().configuration if standing else {}
+        rules = [
+            f"{what} after {kept.get(setting, default)} ({setting})" for setting, (default, what) in RETENTION.items()
+        ]
+        return [f"what a savepoint needs may go: {'; '.join(rules)}"]
 
     def roll_back(self, target: Target) -> None:
-        """As the contract has it. What others have written since is lost: `why_not_back` lists it."""
+        """As the contract has it. What others have written since is lost: `foreign_since` lists it."""
         with self._log.reaching(self.name, "roll back"):
             while True:
                 standing = self._held()
@@ -193,7 +211,7 @@ class Delta(Sink):
                 if after is None:
                     return
                 found, _ = self._log.find(standing, target)
-                why = self._no_way(standing, found, target)
+                why = self._no_way(self._log, standing, found, target)
                 if found is None or why:
                     raise SinkUnfit(self.name, f"it can't go back to {target.at}: {why}")
                 if self._log.restore(standing, found.version, after):
@@ -202,12 +220,12 @@ class Delta(Sink):
     def close(self) -> None:
         self._log.forget()
 
-    def _no_way(self, standing: Standing, found: Change | None, target: Target) -> str | None:
+    def _no_way(self, log: DeltaLog, standing: Standing, found: Change | None, target: Target) -> str | None:
         if standing.table.metadata().configuration.get("delta.appendOnly") == "true":
             return "rows may only be appended to the table"
         if found is None:
             return f"its log has no version that ends with {target.at}, or has it no more"
-        then = self._log.at(found.version)
+        then = log.at(found.version)
         if then is None:
             return f"version {found.version} can't be read any more: its log was cleaned up"
         now = {file.key for file in active_files(self.name, standing.table)}

@@ -36,11 +36,14 @@ APP = "holdfast"
 """One name for whoever writes: with the generation in it two writers would not get into each other's way."""
 PLACEHOLDER = "_holdfast"
 """The column of a table that was fenced before it is known what rows it will have."""
-HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+HARMLESS = frozenset({"OPTIMIZE", "REORG", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "VACUUM START", "VACUUM END"})
 """What others do that changes no row."""
 GENERATION_BITS = 40
 PATIENCE = {"retry_timeout": "60s"}
 """How long a cloud that does not answer is asked again."""
+FEW = 2
+"""So many entries the log always has: if others were committed since, more come back than were asked for."""
+COMMIT = re.compile(r"_delta_log/\d{20}\.json")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -90,6 +93,7 @@ class DeltaLog:
     """One table at one place. Not for several threads."""
 
     def __init__(self, root: Address) -> None:
+        self._root = root
         self.url = plain_url(root, "").rstrip("/")
         self.options = _storage_options(root.options)
         self._table: DeltaTable | None = None
@@ -131,12 +135,12 @@ class DeltaLog:
         version, limit = int(table.version()), 1
         while version >= down_to:
             known = self._changes.get(version)
-            if known is None:
+            while known is None:
                 # A few at first, then many: mostly the newest is what is asked for.
                 wanted = int(table.version()) - version + limit
-                self._read(table, wanted)
+                is_all = self._read(table, wanted) < wanted
                 known, limit = self._changes.get(version), limit * 16
-                if known is None:
+                if known is None and is_all:
                     return
             yield known
             version -= 1
@@ -166,10 +170,24 @@ class DeltaLog:
         self.forget()
         return self._updated()
 
-    def _read(self, table: DeltaTable, limit: int) -> None:
-        for entry in table.history(limit):
-            change = _change(entry)
-            self._changes[change.version] = change
+    def _read(self, table: DeltaTable, limit: int) -> int:
+        """Read so many entries of the log or more, the newest first; gives how many there were.
+
+        The library numbers them from the handle's own version down, though those that were committed since come first:
+        then every number is wrong, and it takes a newer handle to get them right.
+        """
+        while True:
+            found = table.history(limit)
+            if len(found) <= limit and (limit <= FEW or not self._has_newer(table)):
+                break
+            newer = DeltaTable(self.url, storage_options=self.options)
+            limit, table = limit + int(newer.version()) - int(table.version()), newer
+        self._changes |= {change.version: change for change in map(_change, found)}
+        return len(found)
+
+    def _has_newer(self, table: DeltaTable) -> bool:
+        known = f"_delta_log/{int(table.version()):020}.json"
+        return any(COMMIT.fullmatch(info.key) for info in self._root.store().list("_delta_log/", known))
 
     def _note(self, table: DeltaTable) -> Note | None:
         below: int | None = None

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
@@ -61,8 +60,8 @@ class Iceberg(Sink):
 
     The catalog is pyiceberg's own, its name in pyiceberg's configuration, or the properties that load it. Rows that
     were staged below the table's location become its files as they are; others are copied there. It is partitioned by
-    columns ("sku") or by times ("day(ts)"). It goes back by snapshot: those that were expired are gone, and a tag holds
-    one (`tag`).
+    columns ("sku") or by times ("day(ts)"). It goes back by snapshot: those that were expired are gone, and each
+    savepoint has a tag (`holdfast-NAME`), which holds its own.
     """
 
     modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})
@@ -195,14 +194,18 @@ class Iceberg(Sink):
                 return "nothing was ever committed to it"
             if standing.note.ends_with(target):
                 return None
-            found = self._log.find(standing.table, target)
-            if found is None:
+            if self._log.find(standing.table, target) is None:
                 return f"it has no snapshot that ends with {target.at}: it was expired, or never was"
-            others = self._log.foreign(standing.table, found)
-        return f"others have changed it since, and that would be lost: {', '.join(others)}" if others else None
+        return None
+
+    def foreign_since(self, target: Target) -> Sequence[str]:
+        with self._log.reaching(self.name, "look"):
+            standing = self._log.load()
+            found = self._log.find(standing.table, target) if standing else None
+            return self._log.foreign(standing.table, found) if standing and found else ()
 
     def roll_back(self, target: Target) -> None:
-        """As the contract has it. What others have written since is lost: `why_not_back` lists it."""
+        """As the contract has it. What others have written since is lost: `foreign_since` lists it."""
         with self._log.reaching(self.name, "roll back"):
             while True:
                 standing = self._held()
@@ -217,26 +220,13 @@ class Iceberg(Sink):
                 if self._log.mark(standing, Note("roll back", after), found):
                     return
 
-    def tag(self, name: str, target: Target) -> None:
-        """Give the snapshot of a target a name, so that it is not expired. A tag of that name stays where it is."""
+    def hold(self, savepoints: Mapping[str, Target]) -> None:
+        """As the contract has it: each has a tag. Tags of others are left alone."""
         with self._log.reaching(self.name, "tag"):
             while True:
                 standing = self._log.load()
-                found = self._log.find(standing.table, target) if standing else None
-                if standing is None or found is None:
-                    raise SinkUnfit(self.name, f"it has no snapshot that ends with {target.at}")
-                known = standing.table.metadata.refs.get(name)
-                if known is not None:
-                    held = standing.table.snapshot_by_id(known.snapshot_id)
-                    note = note_of(held) if held else None
-                    if note is None or not note.ends_with(target):
-                        raise SinkUnfit(self.name, f"the tag {name} is at another snapshot")
+                if standing is None or self._log.retag(standing.table, savepoints):
                     return
-                try:
-                    standing.table.manage_snapshots().create_tag(found.snapshot_id, name).commit()
-                except CommitFailedException:
-                    continue
-                return
 
     def close(self) -> None:
         if self._owns_catalog:

@@ -35,6 +35,8 @@ __all__ = ["MERGE", "IcebergLog", "Note", "Standing", "is_first", "note_of"]
 NOTE = "holdfast.note"
 RETRIES = "commit.retry.num-retries"
 MERGE = "commit.manifest-merge.enabled"
+TAG = "holdfast-"
+"""What the tags of savepoints begin with."""
 HARMLESS = (Operation.REPLACE,)
 """What others do that changes no row."""
 SECRET = re.compile(r"secret|token|password|credential|key", re.IGNORECASE)
@@ -164,6 +166,26 @@ class IcebergLog:
         transaction.update_snapshot(snapshot_properties=said).fast_append().commit()
         return self.land(transaction)
 
+    def retag(self, table: Table, savepoints: Mapping[str, Target]) -> bool:
+        """Have the snapshot of each savepoint hold a tag, and no other one of ours; False if another was first.
+
+        One that has the tag already keeps it, though another snapshot may end with the same: those are equal.
+        """
+        wanted = {f"{TAG}{name}": target for name, target in savepoints.items()}
+        standing = {name: ref.snapshot_id for name, ref in table.metadata.refs.items() if name.startswith(TAG)}
+        kept = {name for name, held in standing.items() if name in wanted and _ends_with(table, held, wanted[name])}
+        found = {name: self.find(table, target) for name, target in wanted.items() if name not in kept}
+        tagged = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
+        gone = standing.keys() - kept - tagged.keys()
+        if not tagged and not gone:
+            return True
+        transaction = table.transaction()
+        for name in sorted(gone):
+            ManageSnapshots(transaction=transaction).remove_tag(name).commit()
+        for name, snapshot in tagged.items():
+            ManageSnapshots(transaction=transaction).create_tag(snapshot.snapshot_id, name).commit()
+        return self.land(transaction)
+
     def land(self, transaction: Transaction) -> bool:
         """Commit; False if another writer was first."""
         try:
@@ -210,6 +232,12 @@ def note_of(snapshot: Snapshot) -> Note | None:
     """What a snapshot of ours says; None for one of others."""
     said = snapshot.summary.additional_properties.get(NOTE) if snapshot.summary else None
     return _read(said, f"snapshot {snapshot.snapshot_id}") if said else None
+
+
+def _ends_with(table: Table, snapshot_id: int, target: Target) -> bool:
+    held = table.snapshot_by_id(snapshot_id)
+    note = note_of(held) if held else None
+    return note is not None and note.ends_with(target)
 
 
 def _read(said: str, where: str) -> Note:

@@ -47,6 +47,12 @@ _OURS = {
 _SECRET = ("password", "secret", "pem", "oauthbearer.config", "token")
 
 
+class _Noted(Marker, frozen=True):
+    """A marker as its record holds it: also of which topic it speaks, since one that is made anew has the same name."""
+
+    topic_id: str = ""
+
+
 class Kafka(Sink):
     """Records in a topic that is there; who reads with isolation.level=read_committed sees each row exactly once.
 
@@ -59,7 +65,8 @@ class Kafka(Sink):
     An epoch is one transaction of one producer, together with a marker in a compacted topic of its own
     (`TOPIC.holdfast`, made if it is not there). While it is written, read_committed readers see nothing new in the
     topic; one that takes longer than `transaction.timeout.ms` (5 minutes, unless the `options` say another) is undone.
-    What is committed can't be taken back.
+    What is committed can't be taken back. A topic that was deleted and made anew has no marker, whatever its records
+    in the other topic say: it is not gone on with as if its rows were still there.
 
     `options` are those of librdkafka, such as security.protocol, sasl.password, compression.type. The rights that it
     needs are Write and DescribeConfigs for the topic, the same with Read (and Create) for the marker's topic, and Write
@@ -96,6 +103,7 @@ class Kafka(Sink):
         self._holder: Holder | None = None
         self._producer: Transactions | None = None
         self._marker: Marker | None = None
+        self._topic_id = ""
 
     @property
     def target(self) -> str:
@@ -190,7 +198,8 @@ class Kafka(Sink):
 
     def _open(self) -> None:
         """Make a producer, then read the marker: what another was about to commit is committed by then, or never."""
-        limit = min(self._require_topic().max_bytes, 1_000_000_000)
+        topic = self._require_topic()
+        limit = min(topic.max_bytes, 1_000_000_000)
         conf = {
             # As Java does it: a key must not move when Spark's own sink is replaced by this one.
             "partitioner": "murmur2_random",
@@ -208,11 +217,11 @@ class Kafka(Sink):
                 raise SinkUnavailable(
                     self.name, "reading the marker", "another sink has a transaction open in its topic"
                 )
-            self._marker = self._read_marker()
+            self._marker = self._read_marker(topic)
         except BaseException:
             producer.close()
             raise
-        self._producer = producer
+        self._producer, self._topic_id = producer, topic.id
 
     def _drop(self) -> None:
         producer, self._producer, self._marker = self._producer, None, None
@@ -239,23 +248,27 @@ class Kafka(Sink):
         return self._holder
 
     def _marker_record(self, marker: Marker) -> Record:
-        return Record(self.topic.encode(), msgspec.json.encode(marker), partition=0)
+        noted = _Noted(marker.holder, marker.at, marker.decided, self._topic_id)
+        return Record(self.topic.encode(), msgspec.json.encode(noted), partition=0)
 
     def _seen(self, seconds: float) -> Marker | None:
         """The marker as anybody sees it, who waits so long for what is just being committed."""
         if self._cluster.topic(self.marker_topic) is None:
             return None
         self._cluster.settle(self.marker_topic, seconds)
-        return self._read_marker()
+        return self._read_marker(self._cluster.topic(self.topic))
 
-    def _read_marker(self) -> Marker | None:
+    def _read_marker(self, topic: Topic | None) -> Marker | None:
         found = self._cluster.last(self.marker_topic, self.topic.encode())
         if found is None:
             return None
         try:
-            return msgspec.json.decode(found, type=Marker)
+            noted = msgspec.json.decode(found, type=_Noted)
         except msgspec.DecodeError as error:
             raise DamagedRecord(f"kafka:{self.bootstrap}/{self.marker_topic}", str(error)) from error
+        if topic is not None and topic.id and noted.topic_id not in ("", topic.id):
+            return None
+        return Marker(noted.holder, noted.at, noted.decided)
 
     def _require_marker_topic(self) -> None:
         topic, found = self._require_topic(), self._cluster.topic(self.marker_topic)

@@ -39,6 +39,9 @@ ABORT_SECONDS = 10.0
 TAIL = 1_024
 """How many of the last records are read at first, to find the last of a key."""
 
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What brokers say that know no ids of topics."""
+
 LOG = logging.getLogger("holdfast.sinks.kafka")
 LOG.addHandler(logging.NullHandler())
 
@@ -67,6 +70,8 @@ class Topic(NamedTuple):
     replicas: int
     config: dict[str, str]
     may_write: bool
+    id: str
+    """Another one for each topic of the name that ever was; "" from brokers that know none."""
 
     @property
     def max_bytes(self) -> int:
@@ -117,7 +122,10 @@ class Cluster:
         replicas = min(len(partition.replicas) for partition in found.partitions)
         rights = found.authorized_operations
         may_write = not rights or AclOperation.WRITE in rights
-        return Topic(len(found.partitions), replicas, {key: entry.value for key, entry in config.items()}, may_write)
+        settings = {key: entry.value for key, entry in config.items()}
+        # As Kafka's own tools write it; this client has the other alphabet of base64.
+        topic_id = str(found.topic_id).translate(str.maketrans("+/", "-_"))
+        return Topic(len(found.partitions), replicas, settings, may_write, "" if topic_id == NO_ID else topic_id)
 
     def make_topic(self, name: str, replicas: int, config: dict[str, str]) -> None:
         """Make a topic of one partition; one that is there, or that another makes at the same time, stays as it is."""

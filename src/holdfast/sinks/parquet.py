@@ -155,11 +155,16 @@ class Parquet(Sink):
 
     def why_not_back(self, target: Target) -> str | None:
         with self._reaching("look"):
-            state = self._newest()
+            state = self._log.newest()
             if state is None:
                 return "nothing was ever committed to it"
             found = self._version_of(state, target)
-        return found if isinstance(found, str) else None
+            if isinstance(found, str):
+                return found
+            # What the newest version names as well would be missed already.
+            needed = {file.key for file in found.files} - {file.key for file in state.files}
+            gone = sorted(needed - self._files.sizes(needed).keys())
+        return f"{len(gone)} files of version {found.version} are gone, such as {gone[0]}" if gone else None
 
     def roll_back(self, target: Target) -> None:
         with self._reaching("roll back"):

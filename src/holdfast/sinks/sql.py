@@ -200,6 +200,7 @@ class SqlSink(Sink):
         with self._reading() as db:
             found = self._marker(db)
             columns = self._columns(db, self.table)
+            keeps = bool(self._columns(db, self._before))
         if found is None:
             return "nothing was ever committed to it"
         marker, kept_from, _ = found
@@ -208,6 +209,8 @@ class SqlSink(Sink):
         if target.at.epoch == marker.at.epoch or not columns:
             return None
         if self.mode != "append":
+            if not keeps:
+                return f"the table {self._before} is gone, which held the rows that were replaced"
             return None if target.at.epoch >= kept_from else f"rows from before epoch {kept_from} are kept no more"
         return None if EPOCH in columns else f"its table has no column {EPOCH} that says which rows to take back"
 

@@ -1,0 +1,87 @@
+"""A generation at work: what runs its epochs, where it stages them, and what carries their decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from holdfast.events import Listener
+from holdfast.pipeline.carrier import Carrier
+from holdfast.pipeline.driver_states import DriverStates
+from holdfast.pipeline.epoch import Epochs
+from holdfast.pipeline.preflight import Identities
+from holdfast.pipeline.run import Running
+from holdfast.pipeline.staging import FolderStaging, choose_place
+from holdfast.pipeline.starting import Starting
+from holdfast.pipeline.takeover import Taken
+from holdfast.pipeline.upkeep import Upkeep
+from holdfast.publish import Publisher
+from holdfast.sinks.contract import Sink
+from holdfast.sinks.staged import StagedRows
+
+__all__ = ["Work", "at_work"]
+
+
+class Work(NamedTuple):
+    """What foreachBatch calls, and the name of the directory that it works in."""
+
+    running: Running
+    name: str
+
+
+@contextmanager
+def at_work(
+    pipeline: str,
+    start: Starting,
+    taken: Taken,
+    sinks: Mapping[str, Sink],
+    states: DriverStates,
+    on_epoch: Callable[[int, StagedRows], None],
+    tell: Listener,
+    reach: Callable[[str], None],
+) -> Iterator[Work]:
+    """Put together what runs the epochs of a generation that was taken over. The sinks are fenced by now."""
+    generation = taken.generation.number
+    publisher = Publisher(start.stored.records, generation, taken.found.follows)
+    carrier = Carrier(generation, start.remote_ledger(), start.local_ledger(), start.trim_ledgers)
+    with ExitStack() as stack:
+        stack.callback(publisher.close)
+        stack.callback(carrier.close)
+        place, adopter = choose_place(start.home, list(sinks.values()))
+        roots = [root for sink in sinks.values() if (root := sink.adopts_below)]
+        recent = [several[0].staged for several in taken.decided.values()]
+        staging = FolderStaging(
+            place,
+            [start.home.address("staging"), *roots],
+            [(staged.rows, staged.size_bytes) for staged in recent],
+        )
+        epochs = Epochs(
+            pipeline,
+            taken.holder,
+            # What is staged becomes the files of the one that adopts them: the others have read them by then.
+            dict(sorted(taken.sinks.items(), key=lambda item: item[1].sink is adopter)),
+            start.ledgers(sinks),
+            staging,
+            taken.decided,
+            look=publisher.look_for_claim,
+            note=carrier.note,
+            states=states,
+            on_epoch=on_epoch,
+            reach=reach,
+        )
+        name = start.directory(taken)
+        running = Running(
+            epochs,
+            start.home.directory(name),
+            staging,
+            states,
+            Upkeep(start.stored, sinks, start.way_back_ms),
+            taken.plan.state.at.epoch,
+            query=start.guard.mine,
+            tables=start.versions,
+            add_sources=Identities(start.sources).add,
+            join=carrier.join,
+            tell=tell,
+        )
+        yield Work(running, name)
