@@ -21,7 +21,7 @@ from holdfast.decide.chain import admit, go_back, raise_fence
 from holdfast.decide.start import Known
 from holdfast.decide.timeline import World, lineage, newest, timeline
 from holdfast.draft import Description
-from holdfast.epochs import NOTHING, Holder, Link, Marker, Staged, StagedFile, Step, Target
+from holdfast.epochs import NOTHING, EpochDecision, Holder, Link, Marker, Staged, StagedFile, Step, Target
 from holdfast.errors import HoldfastError, LostRace
 from holdfast.handles import open_url
 from holdfast.manifest import Manifest, SinkStatus
@@ -225,20 +225,26 @@ class Driver:
         publisher = Publisher(self.records, taken.generation.number, taken.found.follows)
         repository = Ledger(self.records.store, "pipelines/p/ledger/")
         local = Ledger(_Stepping(home.ledger, self.reach))
+        noted: list[EpochDecision] = []
         epochs = Epochs(
             "p",
             taken.holder,
             taken.sinks,
-            [local, repository],
+            [local] if all(self.scene.rolls_back.values()) else [local, repository],
             _Staging(self.scene),
             taken.decided,
-            look=publisher.look_for_claim,
+            look=None if all(self.scene.rolls_back.values()) else publisher.look_for_claim,
+            note=noted.append,
             reach=self.reach,
         )
         try:
             for epoch in range(taken.plan.state.at.epoch + 1, self.last + 1):
                 self._epoch(epochs, taken, epoch)
                 if epoch % self.every == 0:
+                    repository.join(taken.generation.number, noted)
+                    repository.remove_alone(noted)
+                    local.remove_alone(noted)
+                    noted.clear()
                     self._capture(publisher, epochs, epoch)
         finally:
             publisher.close()

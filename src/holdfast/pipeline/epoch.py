@@ -69,8 +69,10 @@ class Epochs:
     """Commits the epochs of one generation, one after the other. Not for several threads.
 
     `decided` are the decisions that count on this timeline already, the best of each epoch first. A new one must be in
-    all `ledgers` before any sink commits; then `look` raises Fenced if a higher generation was claimed. `note` is told
-    of each. `on_epoch` is called with the rows of each epoch before its decision, in which the `states` go with it.
+    all `ledgers` before any sink commits. Then `look` raises Fenced if a higher generation was claimed: it may have
+    read the ledgers before, and a sink that can't go back must not hold what nobody knows. Where all can go back,
+    `look` is None: what one holds too much is taken back. `note` is told of each decision. `on_epoch` is called with
+    the rows of each epoch before its decision, in which the `states` go with it.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Epochs:
         staging: Staging,
         decided: Mapping[int, Sequence[EpochDecision]],
         *,
-        look: Callable[[], None],
+        look: Callable[[], None] | None,
         note: Callable[[EpochDecision], None] = lambda _decision: None,
         states: DriverStates | None = None,
         on_epoch: Callable[[int, StagedRows], None] = lambda _epoch, _rows: None,
@@ -180,8 +182,8 @@ class Epochs:
                 ledger.add(decision)
                 self._reach("decided")
             self._note(decision)
-            # A claim that came before this look may have read the ledger before the decision was in it.
-            self._look()
+            if self._look is not None:
+                self._look()
         self._reach("looked")
 
     def _prepare(self, step: Step, rows: StagedRows) -> dict[str, Any]:

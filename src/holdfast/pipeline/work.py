@@ -56,15 +56,16 @@ def at_work(
             [start.home.address("staging"), *roots],
             [(staged.rows, staged.size_bytes) for staged in recent],
         )
+        ledgers = start.ledgers(sinks)
         epochs = Epochs(
             pipeline,
             taken.holder,
             # What is staged becomes the files of the one that adopts them: the others have read them by then.
             dict(sorted(taken.sinks.items(), key=lambda item: item[1].sink is adopter)),
-            start.ledgers(sinks),
+            ledgers,
             staging,
             taken.decided,
-            look=publisher.look_for_claim,
+            look=publisher.look_for_claim if len(ledgers) > 1 else None,
             note=carrier.note,
             states=states,
             on_epoch=on_epoch,
