@@ -75,7 +75,7 @@ def rows_of(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
-def plain(frame: DataFrame, folder: Path, write: Callable[[DataFrame, int], None]) -> Turn:
+def plain(frame: DataFrame, folder: Path, write: Callable[[DataFrame, int], object]) -> Turn:
     turn = Turn()
 
     def batch(rows: DataFrame, epoch: int) -> None:
@@ -120,7 +120,7 @@ def commit_to_delta(frame: DataFrame, root: Path) -> Callable[[DataFrame, int], 
             for file in written(rows, root, epoch)
         ]
         if DeltaTable.is_deltatable(str(root)):
-            DeltaTable(str(root)).create_write_transaction(actions, "append", schema)
+            DeltaTable(str(root)).create_write_transaction([*actions], "append", schema)
         else:
             create_table_with_add_actions(str(root), schema, actions)
 
@@ -189,7 +189,7 @@ def main() -> None:
         )
         delta = plain(frame, folder / "a", commit_to_delta(frame, folder / "plain-delta"))
         iceberg = plain(frame, folder / "b", commit_to_iceberg(frame, catalog, folder / "plain-iceberg"))
-        files = plain(frame, folder / "c", lambda rows, epoch: written(rows, folder / "plain", epoch) and None)
+        files = plain(frame, folder / "c", lambda rows, epoch: written(rows, folder / "plain", epoch))
         turns = [one, three, delta, iceberg, files]
         single = measure(machine, [one], [delta], chosen.pairs)
         several = measure(machine, [three], [delta, iceberg, files], chosen.pairs)

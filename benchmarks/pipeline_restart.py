@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.pairs import alternate, milliseconds, print_table, verdict
@@ -23,6 +25,7 @@ from holdfast.sinks import SQLite
 GOAL = 1.1
 NOW = {"availableNow": True}
 ROWS = 1000
+LOOK_SECONDS = 0.005
 
 
 class Inputs:
@@ -45,6 +48,21 @@ def counts(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema("key LONG").json(str(folder))
 
 
+def commits(home: Path) -> int:
+    return sum(not path.name.startswith(".") for path in home.glob("*/commits/*"))
+
+
+def await_commit(home: Path) -> None:
+    """Wait for one more commit in a directory than the inputs that were read before."""
+    known = _seen.get(home, 0)
+    while (now := commits(home)) <= known:
+        time.sleep(LOOK_SECONDS)
+    _seen[home] = now
+
+
+_seen: dict[Path, int] = {}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description="warm restarts beside plain Spark")
     options.add_argument("--rounds", type=int, default=15)
@@ -61,21 +79,29 @@ def main() -> None:
             output_mode="update",
         )
 
+        running: list[Callable[[], object]] = []
+
         def ours() -> None:
-            pipeline.start(repository, checkpoint_dir=folder / "home", every="1 hour", trigger=NOW).await_termination()
+            run = pipeline.start(repository, checkpoint_dir=folder / "home", every="1 hour", trigger=NOW)
+            running.append(run.await_termination)
+            await_commit(folder / "home")
 
         def plain() -> None:
             frame = counts(spark, folder / "plain-in").groupBy("key").count()
             writer = frame.writeStream.outputMode("update").format("noop")
-            writer.option("checkpointLocation", str(folder / "plain")).trigger(**NOW).start().awaitTermination()
+            query = writer.option("checkpointLocation", str(folder / "plain/run")).trigger(**NOW).start()
+            running.append(query.awaitTermination)
+            await_commit(folder / "plain")
 
         def one_more() -> None:
+            while running:
+                running.pop()()
             plain_in.add()
             ours_in.add()
 
         for first in (ours, plain):
             first()
-        one_more()
+            one_more()
         found = alternate(ours, plain, chosen.rounds, tidy=one_more)
     print_table(
         f"from start to the end of the first batch, {chosen.keys} keys, {chosen.rounds} pairs, median (quartiles)",

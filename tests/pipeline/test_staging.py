@@ -1,0 +1,119 @@
+"""Rows staged once: in a table that adopts them, in one file while epochs are small, else by the executors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.epochs import Staged
+from holdfast.pipeline import staging
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.pipeline.staging import FolderStaging, StagingPlace
+from holdfast.sinks import Delta, Parquet, SQLite
+from holdfast.sinks.contract import Sink
+from holdfast.sinks.parquet import files
+from holdfast.store import Address
+from pipeline.place import Place
+
+SMALL = [(10, 1000)] * staging.LOOK_BACK
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession) -> Place:
+    return Place(tmp_path, spark)
+
+
+def folder(path: Path, sizes: list[tuple[int, int]] | None = None) -> FolderStaging:
+    return FolderStaging(StagingPlace(Address(str(path)), f"file:{path}"), sizes=sizes or [])
+
+
+def frame(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.range(0, rows, 1, 3).selectExpr(
+        "id", "map('a', id) AS m", "array(id) AS l", "struct(id AS x, CAST(NULL AS STRING) AS y) AS s",
+        "timestamp_micros(id) AS t", "CAST(id AS DECIMAL(20, 2)) AS d", "CAST('x' AS BINARY) AS b",
+    )  # fmt: skip
+
+
+def test_rows_are_the_same_through_arrow_and_by_the_executors(tmp_path: Path, spark: SparkSession) -> None:
+    one = folder(tmp_path / "one", SMALL).stage(frame(spark, 100), "hf-0-0-a")
+    other = folder(tmp_path / "other").stage(frame(spark, 100), "hf-0-0-b")
+    assert one.table is not None
+    assert other.table is None
+    assert len(one.staged.files) == 1
+    assert (one.staged.digest, one.staged.rows) == (other.staged.digest, 100)
+    assert one.staged.arrow_schema == other.staged.arrow_schema
+    first, second = (sorted(map(str, rows.reader().read_all().to_pylist())) for rows in (one, other))
+    assert first == second
+    reopened = folder(tmp_path / "one").open(one.staged)
+    assert reopened is not None
+    assert sorted(map(str, reopened.reader().read_all().to_pylist())) == first
+
+
+def test_a_second_run_gives_the_same_digest_whichever_way_it_takes(tmp_path: Path, spark: SparkSession) -> None:
+    digests = {folder(tmp_path, sizes).stage(frame(spark, 50), f"hf-0-{n}-a").staged.digest for n, sizes in
+               enumerate(([], SMALL))}  # fmt: skip
+    assert len(digests) == 1
+    assert folder(tmp_path).stage(frame(spark, 49), "hf-0-9-a").staged.digest not in digests
+
+
+def test_an_epoch_that_is_larger_than_it_was_thought_is_left_to_the_executors(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "FEW_ROWS", 100)
+    used = folder(tmp_path, SMALL)
+    rows = used.stage(frame(spark, 101), "hf-0-0-a")
+    assert rows.table is None
+    assert rows.staged.rows == 101
+    assert used.stage(frame(spark, 5), "hf-0-1-a").table is None
+
+
+def test_an_epoch_without_rows_has_a_digest_and_nothing_to_read(tmp_path: Path, spark: SparkSession) -> None:
+    for sizes in ([], SMALL):
+        rows = folder(tmp_path, sizes).stage(frame(spark, 10).where("id < 0"), f"hf-0-{len(sizes)}-a")
+        assert rows.staged.rows == 0
+        assert rows.reader().read_all().num_rows == 0
+
+
+def test_what_was_staged_elsewhere_and_is_gone_is_none(tmp_path: Path, spark: SparkSession) -> None:
+    used = folder(tmp_path)
+    rows = used.stage(frame(spark, 10), "hf-0-0-a")
+    used.remove(rows.staged)
+    assert used.open(rows.staged) is None
+    used.remove(Staged(str(tmp_path / "never"), [], ""))
+
+
+def appended(place: Place, sinks: dict[str, Sink]) -> Pipeline:
+    plain = place.pipeline()
+    return Pipeline("sums", sources=plain.sources, query=lambda events: events, sinks=sinks)
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["through Arrow", "by the executors"])
+def test_a_table_adopts_what_was_staged_in_it_and_the_others_get_a_copy(
+    place: Place, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "LOOK_BACK", 1 if few else 10**6)
+    root = place.root
+    sinks: dict[str, Sink] = {
+        "delta": Delta(str(root / "delta")),
+        "parquet": Parquet(str(root / "parquet")),
+        "db": SQLite(root / "db.db", "rows"),
+    }
+    place.inputs(5)
+    place.run(appended(place, sinks))
+    # The first that adopts files has them staged in it. It commits last: by then the others have read them.
+    delta = [Path(uri) for uri in DeltaTable(str(root / "delta")).file_uris()]
+    copies = [Path(file) for file in files(str(root / "parquet"))]
+    assert sum(pq.read_metadata(path).num_rows for path in delta) == 150
+    assert sum(pq.read_metadata(path).num_rows for path in copies) == 150
+    assert not any((place.home / "staging").glob("*/*"))
+    inside = set((root / "delta").rglob("*.parquet"))
+    assert inside == set(delta)
+    again: dict[str, Sink] = {"delta": Delta(str(root / "delta")), "parquet": Parquet(str(root / "parquet"))}
+    again["db"] = SQLite(root / "db.db", "rows")
+    place.inputs(7)
+    place.run(appended(place, again))
+    assert DeltaTable(str(root / "delta")).to_pyarrow_table().num_rows == 210
