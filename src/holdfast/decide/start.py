@@ -55,6 +55,8 @@ class SinkView:
     marker: Marker | None
     why_not_back: str | None = None
     was_there: bool = False
+    can_jump: bool = False
+    """Whether it finds a place that is no ancestor of where it stands, also one of a later epoch."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def plan_start(
     plans: dict[str, SinkPlan] = {}
     obstacles: list[Obstacle] = []
     for name, view in sinks.items():
-        planned = _plan_sink(state, counted, adopted, view)
+        planned = _plan_sink(state, counted, adopted, view, rewind)
         if isinstance(planned, SinkPlan):
             plans[name] = planned
         else:
@@ -110,7 +112,7 @@ def plan_start(
 
 
 def _plan_sink(
-    state: Known, counted: Mapping[int, Sequence[EpochDecision]], adopted: int, view: SinkView
+    state: Known, counted: Mapping[int, Sequence[EpochDecision]], adopted: int, view: SinkView, rewind: bool
 ) -> SinkPlan | str:
     marker = view.marker
     if marker is None:
@@ -119,7 +121,8 @@ def _plan_sink(
         return SinkPlan(state.at, begins=True)
     if _is_on(state, counted, adopted, marker):
         return SinkPlan(marker.at)
-    if marker.at.epoch < state.at.epoch:
+    # Only who asks to go somewhere may be taken forward: a table that somebody took back by hand stays where it is.
+    if marker.at.epoch < state.at.epoch and not (rewind and view.can_jump):
         return f"it ends at {marker.at}, and the state stands at {state.at}: rows in between would be lost"
     if view.why_not_back is not None:
         return f"it ends at {marker.at}, which is not known here, and can't go back to {state.at}: {view.why_not_back}"

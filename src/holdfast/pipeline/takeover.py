@@ -207,5 +207,5 @@ class _Taking:
             elif marker is not None and marker.at != found.state.at:
                 target = target_of(found.follows, found.state.at, name, counted)
                 why = what_bars(sink, target, discard_foreign=self._discard_foreign)
-            views[name] = SinkView(markers[name], why, was_there=name in known)
+            views[name] = SinkView(marker, why, was_there=name in known, can_jump=sink.can_jump)
         return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted)

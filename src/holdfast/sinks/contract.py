@@ -152,4 +152,6 @@ def what_bars(sink: Sink, target: Target, *, discard_foreign: bool = False) -> s
     if why is not None or discard_foreign:
         return why
     others = sink.foreign_since(target)
-    return f"others have changed it since, and that would be lost: {', '.join(others)}" if others else None
+    if not others:
+        return None
+    return f"others have changed it since, and without discard_foreign=True that is not lost: {', '.join(others)}"

@@ -368,6 +368,20 @@ class SinkContract:
             assert (1, "2-1") in self.seen()
             assert (1, "3-1") not in self.seen()
 
+    def test_holding_savepoints_changes_no_row_and_bars_no_way(self) -> None:
+        sink = self.fenced()
+        first = self.put(sink, step(0), words(1))
+        second = self.put(sink, step(1), words(2))
+        for held in ({"a": first}, {"a": first, "b": second}, {"a": first, "b": second}, {"b": second}, {}):
+            sink.hold(held)
+        assert self.seen() == [(1, "w1"), (2, "w2")]
+        assert list(sink.foreign_since(first)) == []
+        assert all(isinstance(caution, str) for caution in sink.cautions())
+        self.put(sink, step(2), words(3))
+        if self.rolls_back:
+            sink.roll_back(first)
+            assert self.seen() == [(1, "w1")]
+
     # ---- bad input ----
 
     def test_another_column_is_refused_before_anything_is_written(self) -> None:

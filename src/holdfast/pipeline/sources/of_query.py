@@ -27,6 +27,8 @@ def sources_of(frame: DataFrame, named: Mapping[str, DataFrame]) -> list[Source]
 
 
 def _name(relation: Relation, number: int, named: Mapping[str, DataFrame]) -> str:
+    if len(named) == 1:
+        return next(iter(named))
     return next((name for name, source in named.items() if relation.is_in(source)), str(number))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -23,12 +24,17 @@ class Jvm:
     """The JVM of a session: for classes that its jars bring along."""
 
     def __init__(self, frame: DataFrame) -> None:
-        session = frame.sparkSession
-        self.classes: Any = session._jvm
-        self._hadoop: Any = session._jsparkSession.sessionState().newHadoopConf()
+        self._session = frame.sparkSession
+        self.classes: Any = self._session._jvm
+
+    @cached_property
+    def _hadoop(self) -> Any:
+        return self._session._jsparkSession.sessionState().newHadoopConf()
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         """Those of these files, in the encoded form of Spark's logs, that are not there; whatever store they lie in."""
+        if not paths:
+            return []
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-files") as pool:
             there = list(pool.map(self._exists, paths))
         return [path for path, found in zip(paths, there, strict=True) if not found]
