@@ -65,7 +65,7 @@ LOOK_SECONDS = 0.2
     click.Option(
         ["--way-back"],
         metavar="DURATION",
-        help="How long sinks keep the way back.  [default: to the oldest checkpoint]",
+        help="Keep the way back for so long.  [default: to the oldest checkpoint]",
     ),
     click.Option(["--savepoint"], metavar="NAME", help="Leave a savepoint of this name when it is told to stop."),
     click.Option(["--metrics-port"], type=int, metavar="PORT", help="Answer Prometheus at this port of the machine."),
