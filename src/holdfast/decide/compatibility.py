@@ -52,6 +52,12 @@ CHANGES = _table(
         "another way of making rows before a stateful operator: a union, a join with a table, an explode",
         _MIXED,
     ),
+    Change(
+        "filter-moved-below-state",
+        "silently wrong",
+        "a filter after an aggregation on its keys alone, or after a join on one side alone",
+        "Spark applies it before the state: what was kept out is missing, what was let in is put out",
+    ),
     Change("aggregate-changed", "silently wrong", "another aggregate of the same type, sum -> max", _MIXED),
     Change("aggregate-order", "silently wrong", "the same aggregates in another order", _MIXED),
     Change("key-changed", "silently wrong", "another key of the same type", _MIXED),
@@ -197,6 +203,7 @@ def parts_of(query: StreamingQuery, output_mode: str, sinks: Mapping[str, Mappin
             "value types": list(operator.value_types),
             "window": list(operator.window),
             "filters": list(operator.filters),
+            "moved filters": list(operator.moved),
             "rows": operator.rows,
             "watermark": list(operator.watermark),
             "modes": list(operator.modes),
@@ -303,7 +310,7 @@ def _operators(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Findi
         return
     for n, kind in enumerate(before):
         where = f"operator {n} ({kind})"
-        yield from _Operator(where, _parts_below(old, n), _parts_below(new, n), kind).findings()
+        yield from _Operator(where, _parts_of(old, n), _parts_of(new, n), kind).findings()
 
 
 def _what_became(before: Sequence[str], after: Sequence[str]) -> str:
@@ -320,9 +327,10 @@ def _listed(kinds: Sequence[str]) -> str:
     return ", ".join(kinds) or "none"
 
 
-def _parts_below(parts: Mapping[str, str], number: int) -> dict[str, str]:
+def _parts_of(parts: Mapping[str, str], number: int) -> dict[str, str]:
     prefix = f"operator {number} "
-    return {name.removeprefix(prefix): value for name, value in parts.items() if name.startswith(prefix)}
+    own = {name.removeprefix(prefix): value for name, value in parts.items() if name.startswith(prefix)}
+    return {**own, "output mode": parts.get("output mode", "")}
 
 
 class _Operator:
@@ -346,6 +354,7 @@ class _Operator:
                 yield from self._key()
                 yield from self._aggregates()
         yield from self._if_changed("filters", "filter-below-state", "filters below it")
+        yield from self._moved_filters()
         yield from self._if_changed("rows", "rows-below-state", "rows below it")
         yield from self._if_changed("watermark", "watermark", "the watermark below it")
 
@@ -358,6 +367,14 @@ class _Operator:
 
     def _finding(self, name: str, part: str, what: str) -> Finding:
         return _find(name, f"{self._where}, {what}", self._old.get(part), self._new.get(part))
+
+    def _moved_filters(self) -> Iterator[Finding]:
+        """Another filter on the keys alone is harmless where only keys with new rows are put out."""
+        before, after = (_listed_in(parts.get("moved filters")) for parts in (self._old, self._new))
+        updates = {self._old["output mode"], self._new["output mode"]} == {json.dumps("update")}
+        if before is not None and after is not None and before <= after and updates and self._kind != "join":
+            return
+        yield from self._if_changed("moved filters", "filter-moved-below-state", "filters that Spark moves below it")
 
     def _key(self) -> Iterator[Finding]:
         if self._changed("key types"):
@@ -406,11 +423,15 @@ class _Operator:
 
 def _variables_in(part: str | None) -> dict[str, str] | None:
     """State variables by their names, each with its kind and types; None where only a digest was kept."""
+    every = _listed_in(part)
+    return None if every is None else {name: kind for name, _, kind in (item.partition(": ") for item in every)}
+
+
+def _listed_in(part: str | None) -> frozenset[str] | None:
+    """What a part lists; None where only its digest was kept."""
     if part is None:
-        return {}
-    if part.startswith(DIGEST):
-        return None
-    return {name: kind for name, _, kind in (str(item).partition(": ") for item in json.loads(part))}
+        return frozenset()
+    return None if part.startswith(DIGEST) else frozenset(json.loads(part))
 
 
 def _sinks(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Finding]:

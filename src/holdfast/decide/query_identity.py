@@ -45,7 +45,7 @@ MODES = ("outputMode", "timeMode", "timeout")
 WINDOW = "PreciseTimestampConversion"
 WINDOW_TIME = re.compile(WINDOW + r"\[fromType=timestamp\w* toType=long\]\(")
 WINDOW_NUMBERS = re.compile(r"'(-?\d+)':long|Cast\[dataType=interval\]\('([^']*)'")
-OPERATOR = re.compile(r"\boperator \d+\.")
+PLACE = re.compile(r"\b((?:source|table|operator) \d+)\.")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StatefulOperator:
     """A stateful operator: what it keeps, by which key, and what its state is made of.
 
     `keys` and `values` say what they mean, `key_types` and `value_types` what Spark compares with the state. `filters`
-    are those that rows pass before they reach the state, also those that Spark moves there from above; `rows` is
+    are those that rows pass before they reach the state, and `moved` those that Spark moves there from above; `rows` is
     whatever else lies below, `window` the lengths of a time window.
     """
 
@@ -81,6 +81,7 @@ class StatefulOperator:
     value_types: Sequence[str] = ()
     window: Sequence[str] = ()
     filters: Sequence[str] = ()
+    moved: Sequence[str] = ()
     rows: JSON = None
     watermark: Sequence[str] = ()
     modes: Sequence[str] = ()
@@ -138,6 +139,8 @@ class _Rows:
     watermark: tuple[str, ...] = ()
     operator: int | None = None
     """The operator that these rows come from, as long as a filter here could be moved below it."""
+    sides: tuple[frozenset[str], ...] = ()
+    """Of a join: the places that the columns of each side come from."""
 
 
 class _Reader:
@@ -214,15 +217,11 @@ class _Reader:
     def _filter(self, node: Node, rows: _Rows) -> _Rows:
         texts = [self._render(part) for condition in node.trees("condition") for part in _conjuncts(condition)]
         texts = [text for text in texts if WINDOW not in text]
-        moved = [text for text in texts if self._goes_below(text, rows.operator)]
-        if moved and rows.operator is not None:
+        if rows.operator is not None:
+            moved = [text for text in texts if _goes_below(text, rows)]
             below = self.operators[rows.operator]
-            self.operators[rows.operator] = replace(below, filters=sorted({*below.filters, *moved}))
-        return replace(rows, filters=(*rows.filters, *(text for text in texts if text not in moved)))
-
-    def _goes_below(self, text: str, operator: int | None) -> bool:
-        """Whether Spark moves a filter below the operator: it looks at nothing that the operator itself makes."""
-        return operator is not None and not OPERATOR.search(text)
+            self.operators[rows.operator] = replace(below, moved=sorted({*below.moved, *moved}))
+        return replace(rows, filters=(*rows.filters, *texts))
 
     def _union(self, branches: Sequence[_Rows]) -> _Rows:
         for together in zip(*(rows.columns for rows in branches), strict=False):
@@ -289,9 +288,13 @@ class _Reader:
             case _:
                 operator, columns = self._processor(node, common, below[0], number)
         self.operators.append(operator)
-        # Filters are moved below these alone; see Spark's PushPredicateThroughNonJoin and PushPredicateThroughJoin.
+        # Filters are moved below these alone.
         moves = node.kind in {"Aggregate", "Distinct", "Join"}
-        return _Rows(columns, f"operator {number}", operator=number if moves else None)
+        sides = tuple(self._places(rows) for rows in below) if node.kind == "Join" else ()
+        return _Rows(columns, f"operator {number}", operator=number if moves else None, sides=sides)
+
+    def _places(self, rows: _Rows) -> frozenset[str]:
+        return frozenset(place for column in rows.columns for place in PLACE.findall(self.text_of(column)))
 
     def _aggregation(
         self, node: Node, common: StatefulOperator, number: int
@@ -388,6 +391,14 @@ def _kind(node: Node) -> str:
 def _joined(columns: tuple[int, ...], shape: JSON, below: Sequence[_Rows]) -> _Rows:
     filters = tuple(text for rows in below for text in rows.filters)
     return _Rows(columns, shape, filters, tuple(mark for rows in below for mark in rows.watermark))
+
+
+def _goes_below(text: str, rows: _Rows) -> bool:
+    """Whether Spark moves a filter below the operator that rows come from: it looks only at keys, or at one side."""
+    places = set(PLACE.findall(text))
+    if rows.sides:
+        return bool(places) and any(places <= side for side in rows.sides)
+    return f"operator {rows.operator}" not in places
 
 
 def _ancestors(plan: Node, path: Sequence[int]) -> Iterator[Node]:
