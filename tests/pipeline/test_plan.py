@@ -131,7 +131,8 @@ def test_a_plan_after_the_loss_of_the_directory_names_the_epochs_that_run_again(
     for checkpoint in [c for c in stored.checkpoints() if c.epoch > 2]:
         (place.root / f"repository/pipelines/sums/checkpoints/0000000000/{checkpoint.slot.number:010}.json").unlink()
     for run in place.home.glob("run-*"):
-        shutil.rmtree(run)
+        # Spark's maintenance may still be writing there.
+        shutil.rmtree(run, ignore_errors=True)
     (place.root / "repository/pipelines/sums/latest").unlink()
     plan = place.pipeline().plan(place.repository, checkpoint_dir=place.home)
     assert (plan.state, plan.epoch, list(plan.replays)[:1]) == ("checkpoint", 2, [3])
