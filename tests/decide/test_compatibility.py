@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.decide.compatibility import CHANGES, VERDICTS, Finding, check_names, judge, parts_of, refused
+from holdfast.decide.compatibility import Finding, check_names, judge, refused
 from holdfast.decide.fingerprint import JSON, fingerprint
-from holdfast.decide.query_identity import StatefulOperator, StreamingQuery
+from holdfast.decide.query_changes import CHANGES, VERDICTS
+from holdfast.decide.query_identity import StatefulOperator, StreamingQuery, parts_of
 from holdfast.errors import BadValue
 
 SUMS = StatefulOperator(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType
 
-__all__ = ["CASES", "EXOTIC", "Case", "Query"]
+__all__ = ["CASES", "EXOTIC", "Case", "Query", "sums"]
 
 SCHEMA = "at LONG, key STRING, value LONG"
 TALLY = "key STRING, n LONG"
@@ -81,6 +81,11 @@ def sliding(events: DataFrame) -> DataFrame:
 
 def sessions(events: DataFrame) -> DataFrame:
     return timed(events).groupBy(F.session_window("time", "3 seconds"), "key").agg(F.count("*").alias("n"))
+
+
+def hourly(events: DataFrame, key: str) -> DataFrame:
+    windows = timed(events).withColumn("window", F.window("time", "1 hour"))
+    return windows.groupBy(F.expr(f"CAST({key} AS LONG) AS hour")).agg(F.count("*").alias("n"))
 
 
 def names_of_keys(events: DataFrame) -> DataFrame:
@@ -236,6 +241,27 @@ def _aggregations() -> Iterator[Case]:
         ),
         ("window-changed", "rows-below-state"),
         "wrong",
+    )
+    yield Case(
+        "filter on a window no more",
+        Query(lambda events: windows(events).where("window.start > '2023-11-14 22:13:40'")),
+        WINDOWS,
+        ("filter-moved-below-state",),
+        "starts",
+    )
+    yield Case(
+        "key made from a window",
+        Query(lambda events: hourly(events, "window.start")),
+        Query(lambda events: hourly(events, "window.end")),
+        ("key-changed",),
+        "starts",
+    )
+    yield Case(
+        "limit",
+        Query(lambda events: events.select("key").limit(7), "append"),
+        Query(lambda events: events.select("key").limit(8), "append"),
+        ("limit",),
+        "starts",
     )
     yield Case(
         "session gap",
