@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.decide.compatibility import CHANGES, VERDICTS, Finding, check_names, judge, parts_of, refused
+from holdfast.decide.compatibility import Finding, check_names, judge, refused
 from holdfast.decide.fingerprint import JSON, fingerprint
-from holdfast.decide.query_identity import StatefulOperator, StreamingQuery
+from holdfast.decide.query_changes import CHANGES, VERDICTS
+from holdfast.decide.query_identity import StatefulOperator, StreamingQuery, parts_of
 from holdfast.errors import BadValue
 
 SUMS = StatefulOperator(
@@ -23,6 +24,7 @@ SUMS = StatefulOperator(
     value_types=["bigint", "bigint"],
     window=["15000000"],
     filters=["IsNotNull(source 0.key)"],
+    moved=["GreaterThan(source 0.key, 'a':string)"],
     rows="source 0",
     watermark=["source 0.time 20 seconds"],
 )
@@ -78,6 +80,9 @@ def test_the_same_query_has_no_changes(operator: StatefulOperator) -> None:
     [
         (SUMS, {"filters": ["IsNotNull(source 0.key)", "GreaterThan(source 0.value, '3':long)"]}, "filter-below-state"),
         (SUMS, {"filters": []}, "filter-below-state"),
+        (SUMS, {"moved": []}, "filter-moved-below-state"),
+        (SUMS, {"moved": ["x" * 300]}, "filter-moved-below-state"),
+        (JOIN, {"moved": ["GreaterThan(source 0.value, '9':long)"]}, "filter-moved-below-state"),
         (SUMS, {"rows": ["union", "source 0", "source 0"]}, "rows-below-state"),
         (SUMS, {"values": ["Count('1':integer)", "Max(source 0.value)"]}, "aggregate-changed"),
         (SUMS, {"values": ["Count('1':integer)", "Sum(source 0.price)"]}, "aggregate-changed"),
@@ -142,6 +147,12 @@ def test_sources_are_told_by_their_order(
 
 def test_names_on_the_sources_of_an_old_checkpoint_need_a_reset() -> None:
     assert names(judge(parts(SUMS), parts(SUMS, names=("events",)))) == ["source-names"]
+
+
+def test_one_more_filter_on_keys_is_harmless_where_only_changed_keys_are_put_out() -> None:
+    more = replace(SUMS, moved=[*SUMS.moved, "LessThan(source 0.key, 'z':string)"])
+    assert judge(parts(SUMS), parts(more)) == []
+    assert names(judge(parts(SUMS, mode="append"), parts(more, mode="append"))) == ["filter-moved-below-state"]
 
 
 def test_what_comes_after_the_last_stateful_operator_is_free() -> None:

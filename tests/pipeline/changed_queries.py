@@ -7,7 +7,7 @@ starts and is "wrong", only "starts" (what is right can't be told from a run), o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType
 
-__all__ = ["CASES", "EXOTIC", "Case", "Query"]
+__all__ = ["CASES", "EXOTIC", "Case", "Query", "sums"]
 
 SCHEMA = "at LONG, key STRING, value LONG"
 TALLY = "key STRING, n LONG"
@@ -83,6 +83,11 @@ def sessions(events: DataFrame) -> DataFrame:
     return timed(events).groupBy(F.session_window("time", "3 seconds"), "key").agg(F.count("*").alias("n"))
 
 
+def hourly(events: DataFrame, key: str) -> DataFrame:
+    windows = timed(events).withColumn("window", F.window("time", "1 hour"))
+    return windows.groupBy(F.expr(f"CAST({key} AS LONG) AS hour")).agg(F.count("*").alias("n"))
+
+
 def names_of_keys(events: DataFrame) -> DataFrame:
     return events.sparkSession.createDataFrame([(f"k{n}", f"name {n}") for n in range(9)], "key STRING, name STRING")
 
@@ -107,7 +112,21 @@ def _aggregations() -> Iterator[Case]:
         "right",
     )
     yield case("filter after", lambda events: sums(events).where("total > 30"), "output-changed", "right")
-    yield case("filter on a key after", lambda events: sums(events).where("key > 'k3'"), "filter-below-state", "right")
+    yield case("filter on a key after", lambda events: sums(events).where("key > 'k3'"), "output-changed", "right")
+    yield Case(
+        "filter on a key no more",
+        Query(lambda events: sums(events).where("key > 'k3'")),
+        SUMS,
+        ("filter-moved-below-state",),
+        "wrong",
+    )
+    yield Case(
+        "filter on a key after, all rows put out",
+        Query(sums, "complete"),
+        Query(lambda events: sums(events).where("key > 'k3'"), "complete"),
+        ("filter-moved-below-state",),
+        "wrong",
+    )
     yield case("alias renamed", lambda events: sums(events).withColumnRenamed("n", "m"), "output-changed", "right")
     yield case(
         "key renamed",
@@ -224,6 +243,27 @@ def _aggregations() -> Iterator[Case]:
         "wrong",
     )
     yield Case(
+        "filter on a window no more",
+        Query(lambda events: windows(events).where("window.start > '2023-11-14 22:13:40'")),
+        WINDOWS,
+        ("filter-moved-below-state",),
+        "starts",
+    )
+    yield Case(
+        "key made from a window",
+        Query(lambda events: hourly(events, "window.start")),
+        Query(lambda events: hourly(events, "window.end")),
+        ("key-changed",),
+        "starts",
+    )
+    yield Case(
+        "limit",
+        Query(lambda events: events.select("key").limit(7), "append"),
+        Query(lambda events: events.select("key").limit(8), "append"),
+        ("limit",),
+        "starts",
+    )
+    yield Case(
         "session gap",
         SESSIONS,
         Query(
@@ -244,9 +284,10 @@ def deduplicated(events: DataFrame) -> DataFrame:
     return events.dropDuplicates(["key", "value"]).select("key", "value")
 
 
-def near(left: DataFrame, right: DataFrame, kind: str = "inner") -> DataFrame:
+def near(left: DataFrame, right: DataFrame, kind: str = "inner", within: int = 5) -> DataFrame:
     one, two = timed(left).alias("l"), timed(right).alias("r")
-    when = "l.key = r.key AND r.time BETWEEN l.time - INTERVAL 5 SECONDS AND l.time + INTERVAL 5 SECONDS"
+    distance = f"INTERVAL {within} SECONDS"
+    when = f"l.key = r.key AND r.time BETWEEN l.time - {distance} AND l.time + {distance}"
     return one.join(two, F.expr(when), kind)
 
 
@@ -316,21 +357,34 @@ def _operators() -> Iterator[Case]:
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
     )
     yield Case(
+        "join column",
+        replace(PAIRS, schema=f"{SCHEMA}, more LONG"),
+        replace(
+            joined(lambda left, right: near(left, right).selectExpr("l.key", "l.value", "r.more AS other")),
+            schema=f"{SCHEMA}, more LONG",
+        ),
+        ("join-column-changed",),
+        "wrong",
+    )
+    yield Case(
+        "filter on both sides after a join",
+        PAIRS,
+        joined(lambda left, right: pairs(left, right).where("value < other")),
+        ("output-changed",),
+        "right",
+    )
+    yield Case(
         "join condition",
         PAIRS,
-        joined(
-            lambda left, right: (
-                near(left, right).where("l.value < r.value").selectExpr("l.key", "l.value", "r.value AS other")
-            )
-        ),
-        ("filter-below-state",),
-        "right",
+        joined(lambda left, right: near(left, right, within=9).selectExpr("l.key", "l.value", "r.value AS other")),
+        ("join-changed",),
+        "starts",
     )
     yield Case(
         "filter on a side after a join",
         PAIRS,
         joined(lambda left, right: pairs(left, right).where("value > 9")),
-        ("filter-below-state",),
+        ("filter-moved-below-state",),
         "wrong",
     )
     yield Case(

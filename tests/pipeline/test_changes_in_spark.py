@@ -9,13 +9,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.decide.compatibility import CHANGES
+from holdfast.decide.query_changes import CHANGES
 from pipeline.changed_queries import CASES, Case, Query
 from spark.events import files_of
 from spark.workloads import STORES, configured
 
 FIRST, ALL = 3, 6
 INPUTS = files_of("events", "left", "right")
+EACH_A_FILE = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+"""Batches without data would come at other places after a restart."""
 
 Rows = list[tuple[object, ...]]
 
@@ -27,7 +29,7 @@ def run(spark: SparkSession, query: Query, inputs: Path, checkpoint: Path) -> di
     def collect(batch: DataFrame, number: int) -> None:
         found[number] = sorted((tuple(row) for row in batch.collect()), key=repr)
 
-    with configured(spark, {**STORES["changelog"], **query.conf}):
+    with configured(spark, {**STORES["changelog"], **EACH_A_FILE, **query.conf}):
         writer = query.build(spark, inputs).writeStream.outputMode(query.output_mode).foreachBatch(collect)
         writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
     return found
@@ -44,7 +46,7 @@ def outcome(spark: SparkSession, case: Case, root: Path) -> str:
         found = re.search(r"\[(STATE_STORE_\w+|STREAMING_\w+)", str(error))
         return found[1] if found else "fails"
     alone = run(spark, case.after, root, root / "new")
-    return "right" if all(changed[batch] == alone[batch] for batch in range(FIRST, ALL)) else "wrong"
+    return "right" if all(changed.get(batch) == alone.get(batch) for batch in range(FIRST, ALL)) else "wrong"
 
 
 @pytest.mark.parametrize(
@@ -65,5 +67,5 @@ def test_no_change_that_spark_gets_wrong_is_let_through() -> None:
 
 def test_every_kind_of_change_of_a_query_is_tried() -> None:
     tried = {name for case in CASES for name in case.found}
-    elsewhere = {name for name in CHANGES if name.startswith("sink-")} | {"setting", "limit"}
+    elsewhere = {name for name in CHANGES if name.startswith("sink-")} | {"setting"}
     assert set(CHANGES) - elsewhere <= tried

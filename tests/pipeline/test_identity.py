@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from holdfast.decide.compatibility import judge
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.pipeline.identity import identify
-from pipeline.changed_queries import CASES, EXOTIC, Case, Query
-from spark.workloads import configured
+from pipeline.changed_queries import CASES, EXOTIC, Case, Query, sums
+from spark.workloads import WORKLOADS, configured
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -87,3 +87,46 @@ def test_another_key_of_an_encryption_is_no_other_query(spark: SparkSession, fol
     one, two = (of(hidden(key), spark, folder) for key in ("sixteen letters!", "sixteen others!!"))
     assert one == two
     assert one != of(Query(lambda events: events.groupBy(F.expr("CAST(value AS STRING)")).count()), spark, folder)
+
+
+def tables(events: DataFrame) -> list[DataFrame]:
+    """The kinds of tables that a stream is joined with."""
+    spark = events.sparkSession
+    spark.range(9).selectExpr("CAST(id AS STRING) AS key").createOrReplaceTempView("keys_in_a_view")
+    listed = spark.createDataFrame([("a",), ("b",)], "key STRING")
+    cached = spark.range(5).selectExpr("CAST(id AS STRING) AS key").cache()
+    return [
+        listed,
+        cached,
+        F.broadcast(listed),
+        spark.table("keys_in_a_view"),
+        spark.sql("SELECT key FROM keys_in_a_view WHERE key IN (SELECT max(key) FROM keys_in_a_view)"),
+        listed.groupBy("key").pivot("key", ["a"]).count().select("key"),
+        spark.sql("WITH one AS (SELECT 'a' AS key) SELECT key FROM one UNION SELECT key FROM one"),
+    ]
+
+
+def test_a_stream_joined_with_any_kind_of_table_can_be_told(spark: SparkSession, folder: Path) -> None:
+    def query(events: DataFrame) -> DataFrame:
+        for table in tables(events):
+            events = events.join(table, "key")
+        return events.observe("seen", F.count("*").alias("n")).repartition(3).groupBy("key").count()
+
+    one, two = (of(Query(query), spark, folder) for _ in range(2))
+    assert one == two
+    assert "operator 1 kind" not in one.parts
+
+
+@pytest.mark.parametrize("name", [name for name, workload in WORKLOADS.items() if not workload.needs_topic])
+def test_every_workload_is_the_same_when_it_is_made_again(name: str, spark: SparkSession, folder: Path) -> None:
+    workload = WORKLOADS[name]
+    with configured(spark, workload.conf):
+        frames = [workload.build(spark, folder) for _ in range(2)]
+        one, two = (identify(frame, workload.build, workload.output_mode, {}) for frame in frames)
+    assert one == two
+    assert ("operator 0 kind" in one.parts) == (name != "stateless")
+
+
+def test_what_changes_no_rows_is_no_change(spark: SparkSession, folder: Path) -> None:
+    same = Query(lambda events: sums(events.observe("seen", F.count("*").alias("n")).repartition(5).hint("none")))
+    assert judge(of(Query(sums), spark, folder).parts, of(same, spark, folder).parts) == []

@@ -102,7 +102,7 @@ def test_a_plan_tells_the_changes_the_sinks_and_the_epochs_and_touches_nothing(p
     kept = [finding for finding in plan.findings if finding.verdict == "kept from the checkpoint"]
     assert ("spark.sql.shuffle.partitions", "3", "7") in [(f.where, f.before, f.after) for f in kept]
     assert {action.sink: action.refused for action in plan.sinks} == {"log": False, "table": False}
-    assert "It would be refused, unless each change is accepted by name" in str(plan)
+    assert "It would be refused, unless each is accepted by name" in str(plan)
 
 
 def test_a_plan_of_a_pipeline_that_never_ran_makes_nothing(place: Place) -> None:
@@ -131,7 +131,8 @@ def test_a_plan_after_the_loss_of_the_directory_names_the_epochs_that_run_again(
     for checkpoint in [c for c in stored.checkpoints() if c.epoch > 2]:
         (place.root / f"repository/pipelines/sums/checkpoints/0000000000/{checkpoint.slot.number:010}.json").unlink()
     for run in place.home.glob("run-*"):
-        shutil.rmtree(run)
+        # Spark's maintenance may still be writing there.
+        shutil.rmtree(run, ignore_errors=True)
     (place.root / "repository/pipelines/sums/latest").unlink()
     plan = place.pipeline().plan(place.repository, checkpoint_dir=place.home)
     assert (plan.state, plan.epoch, list(plan.replays)[:1]) == ("checkpoint", 2, [3])

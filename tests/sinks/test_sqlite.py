@@ -191,3 +191,10 @@ def test_a_table_is_the_same_however_its_name_is_written(path: Path) -> None:
     SQLite(path, "words").fence(holder(0), NOTHING)
     with pytest.raises(SinkTaken):
         SQLite(path, "Words").fence(holder(0, "pipeline-2"), NOTHING)
+
+
+def test_to_look_makes_no_file(path: Path) -> None:
+    sink = SQLite(path, "words")
+    assert sink.look() is None
+    sink.check(SCHEMA)
+    assert not path.exists()

@@ -1,155 +1,19 @@
-"""What would become of a checkpoint's state under a changed query: one pure judgement, change by change.
-
-Spark refuses some changes at start, accepts others and is right, and accepts some and is wrong: it reads the old state
-as if the new query had made it. CHANGES has every kind of change, what becomes of it, and the name to accept it by.
-"""
+"""What would become of a checkpoint's state under a changed query: one pure judgement, change by change."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from holdfast.decide.fingerprint import DIGEST, JSON
-from holdfast.decide.query_identity import StreamingQuery
+from holdfast.decide.fingerprint import DIGEST
+from holdfast.decide.query_changes import CHANGES, REFUSED, Change, Verdict
 from holdfast.errors import BadValue
 
-__all__ = ["CHANGES", "VERDICTS", "Change", "Finding", "Verdict", "check_names", "judge", "parts_of", "refused"]
-
-Verdict: TypeAlias = Literal[
-    "compatible", "kept from the checkpoint", "needs migration", "needs reset", "silently wrong"
-]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""From harmless to worst."""
-REFUSED = frozenset(VERDICTS[2:])
+__all__ = ["Finding", "check_names", "judge", "refused"]
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 MISSING = "nothing"
-
-
-class Change(NamedTuple):
-    """A kind of change: the name to accept it by, what becomes of it, what it is, and why."""
-
-    name: str
-    verdict: Verdict
-    what: str
-    why: str
-
-
-def _table(*changes: Change) -> Mapping[str, Change]:
-    return {change.name: change for change in changes}
-
-
-_MIXED = "Spark starts, and mixes the state of the old query with that of the new one"
-_SCHEMA = "Spark does not start: its state has other columns"
-
-CHANGES = _table(
-    Change("filter-below-state", "silently wrong", "a filter before a stateful operator", _MIXED),
-    Change(
-        "rows-below-state",
-        "silently wrong",
-        "another way of making rows before a stateful operator: a union, a join with a table, an explode",
-        _MIXED,
-    ),
-    Change("aggregate-changed", "silently wrong", "another aggregate of the same type, sum -> max", _MIXED),
-    Change("aggregate-order", "silently wrong", "the same aggregates in another order", _MIXED),
-    Change("key-changed", "silently wrong", "another key of the same type", _MIXED),
-    Change("window-changed", "silently wrong", "another length, slide or gap of a window", _MIXED),
-    Change("join-changed", "silently wrong", "another condition or another kind of a join of streams", _MIXED),
-    Change("join-column-changed", "silently wrong", "another column of the same type kept by a join", _MIXED),
-    Change(
-        "variable-renamed",
-        "silently wrong",
-        "a state variable renamed or removed",
-        "Spark starts; the new variable is empty, and what the old one held is not read any more",
-    ),
-    Change(
-        "state-function",
-        "silently wrong",
-        "the code of a function that keeps state",
-        "Spark starts, and the new code takes the state that the old one left for its own: only you can tell if it is",
-    ),
-    Change("aggregates-retyped", "needs migration", "an aggregate added or removed, or of another type", _SCHEMA),
-    Change("key-retyped", "needs migration", "a key added, removed or of another type", _SCHEMA),
-    Change("join-retyped", "needs migration", "columns added to or removed from what a join keeps", _SCHEMA),
-    Change("variable-retyped", "needs migration", "a state variable of another type", _SCHEMA),
-    Change(
-        "operator-added",
-        "needs reset",
-        "a stateful operator added",
-        "Spark does not start: there is no state for the operator",
-    ),
-    Change(
-        "operator-removed",
-        "needs reset",
-        "a stateful operator removed",
-        "Spark does not start: there is state that no operator of the query has made",
-    ),
-    Change(
-        "operator-replaced",
-        "needs reset",
-        "a stateful operator replaced by another, or in another order",
-        "Spark does not start: its state is another operator's",
-    ),
-    Change(
-        "processor-mode",
-        "needs reset",
-        "another time mode or output mode of transformWithState",
-        "Spark does not start: its state was made for the other mode",
-    ),
-    Change(
-        "source-changed",
-        "needs reset",
-        "another path, topic or kind of a source",
-        "the recorded offsets are those of the old source: Spark does not start, or reads the wrong rows",
-    ),
-    Change(
-        "source-added",
-        "needs reset",
-        "a source added",
-        "Spark tells sources by their order, and has offsets for fewer",
-    ),
-    Change(
-        "source-removed",
-        "needs reset",
-        "a source removed",
-        "Spark tells sources by their order, and has offsets for more",
-    ),
-    Change(
-        "source-order",
-        "needs reset",
-        "sources in another order, as when the sides of a join are swapped",
-        "Spark tells sources by their order: each would be given the offsets of another",
-    ),
-    Change(
-        "source-names",
-        "needs reset",
-        "`.name()` on sources, or source evolution, on or off",
-        "Spark does not start: the checkpoint was begun without them, or with others",
-    ),
-    Change(
-        "sink-key",
-        "silently wrong",
-        "another key, or another mode, of a sink",
-        "the rows that it holds were written by the old rule, and stay as they are",
-    ),
-    Change("sink-added", "compatible", "a sink added", "it gets the epochs from here on, and none from before"),
-    Change("sink-removed", "compatible", "a sink removed", "it stays as it is, and gets nothing more"),
-    Change("sink-moved", "compatible", "another kind of sink under a name", "it is taken for a new one"),
-    Change("watermark", "compatible", "another watermark", "it holds from the next epoch on"),
-    Change("limit", "compatible", "another limit", "rows that were let through before count towards it"),
-    Change("variable-added", "compatible", "a state variable added", "it is empty for every key at first"),
-    Change("output-changed", "compatible", "whatever comes after the last stateful operator", "no state depends on it"),
-    Change("output-mode", "compatible", "another output mode", "the state is the same in each"),
-    Change(
-        "setting",
-        "kept from the checkpoint",
-        "a setting that Spark pins in the offset log",
-        "Spark takes the checkpoint's value, whatever the session says",
-    ),
-)
-"""Every kind of change, the refused ones first."""
 
 
 @dataclass(frozen=True)
@@ -178,33 +42,6 @@ class Finding:
             return f"{self.where} stays {self.before}, though the session has {self.after}"
         told = f": {self.before} -> {self.after}" if self.before is not None and self.after is not None else ""
         return f"{self.where}{told}"
-
-
-def parts_of(query: StreamingQuery, output_mode: str, sinks: Mapping[str, Mapping[str, JSON]]) -> dict[str, JSON]:
-    """What is recorded of a query with every checkpoint. `fingerprint` makes them short and takes secrets out."""
-    parts: dict[str, JSON] = {"output": query.output, "output mode": output_mode}
-    parts |= {f"source {n}": list(source) for n, source in enumerate(query.sources)}
-    parts |= {"source names": list(query.source_names)} if any(query.source_names) else {}
-    # Numbered, since a part whose name looks like a secret's is left out.
-    parts |= {f"sink {n}": {"name": name, **sinks[name]} for n, name in enumerate(sorted(sinks))}
-    for n, operator in enumerate(query.operators):
-        told: dict[str, JSON] = {
-            "kind": operator.kind,
-            "keys": list(operator.keys),
-            "key types": list(operator.key_types),
-            "values": list(operator.values),
-            "values in any order": tuple(sorted(operator.values)),
-            "value types": list(operator.value_types),
-            "window": list(operator.window),
-            "filters": list(operator.filters),
-            "rows": operator.rows,
-            "watermark": list(operator.watermark),
-            "modes": list(operator.modes),
-            "code": operator.code,
-            "variables": list(operator.variables),
-        }
-        parts |= {f"operator {n} {name}": value for name, value in told.items() if value}
-    return parts
 
 
 def refused(findings: Sequence[Finding], accepted: Sequence[str]) -> list[Finding]:
@@ -306,7 +143,7 @@ def _operators(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Findi
         return
     for n, kind in enumerate(before):
         where = f"operator {n} ({kind})"
-        yield from _Operator(where, _parts_below(old, n), _parts_below(new, n), kind).findings()
+        yield from _Operator(where, _parts_of(old, n), _parts_of(new, n), kind).findings()
 
 
 def _what_became(before: Sequence[str], after: Sequence[str]) -> str:
@@ -323,9 +160,10 @@ def _listed(kinds: Sequence[str]) -> str:
     return ", ".join(kinds) or "none"
 
 
-def _parts_below(parts: Mapping[str, str], number: int) -> dict[str, str]:
+def _parts_of(parts: Mapping[str, str], number: int) -> dict[str, str]:
     prefix = f"operator {number} "
-    return {name.removeprefix(prefix): value for name, value in parts.items() if name.startswith(prefix)}
+    own = {name.removeprefix(prefix): value for name, value in parts.items() if name.startswith(prefix)}
+    return {**own, "output mode": parts.get("output mode", "")}
 
 
 class _Operator:
@@ -349,6 +187,7 @@ class _Operator:
                 yield from self._key()
                 yield from self._aggregates()
         yield from self._if_changed("filters", "filter-below-state", "filters below it")
+        yield from self._moved_filters()
         yield from self._if_changed("rows", "rows-below-state", "rows below it")
         yield from self._if_changed("watermark", "watermark", "the watermark below it")
 
@@ -361,6 +200,14 @@ class _Operator:
 
     def _finding(self, name: str, part: str, what: str) -> Finding:
         return _find(name, f"{self._where}, {what}", self._old.get(part), self._new.get(part))
+
+    def _moved_filters(self) -> Iterator[Finding]:
+        """Another filter on the keys alone is harmless where only keys with new rows are put out."""
+        before, after = (_listed_in(parts.get("moved filters")) for parts in (self._old, self._new))
+        updates = {self._old["output mode"], self._new["output mode"]} == {json.dumps("update")}
+        if before is not None and after is not None and before <= after and updates and self._kind != "join":
+            return
+        yield from self._if_changed("moved filters", "filter-moved-below-state", "filters that Spark moves below it")
 
     def _key(self) -> Iterator[Finding]:
         if self._changed("key types"):
@@ -409,11 +256,15 @@ class _Operator:
 
 def _variables_in(part: str | None) -> dict[str, str] | None:
     """State variables by their names, each with its kind and types; None where only a digest was kept."""
+    every = _listed_in(part)
+    return None if every is None else {name: kind for name, _, kind in (item.partition(": ") for item in every)}
+
+
+def _listed_in(part: str | None) -> frozenset[str] | None:
+    """What a part lists; None where only its digest was kept."""
     if part is None:
-        return {}
-    if part.startswith(DIGEST):
-        return None
-    return {name: kind for name, _, kind in (str(item).partition(": ") for item in json.loads(part))}
+        return frozenset()
+    return None if part.startswith(DIGEST) else frozenset(json.loads(part))
 
 
 def _sinks(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Finding]:

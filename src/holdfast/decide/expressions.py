@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Node", "attributes", "identity_of", "parse_tree", "render", "worded"]
+__all__ = ["Node", "attributes", "identity_of", "parse_tree", "plain_fields", "render", "worded"]
 
 NOISE = frozenset(
     {
@@ -19,12 +19,23 @@ NOISE = frozenset(
         *("metadata", "explicitMetadata", "nonInheritableMetadataKeys", "nullable", "resultIds"),
         *("evalMode", "evalContext", "failOnError", "ansiEnabled", "nullOnOverflow", "timeZoneId", "mode"),
         *("func", "evalType", "udfDeterministic", "hideSeed", "seed", "randomSeed", "nodeId"),
-        *("predicate", "trueValue", "falseValue", "mutableAggBufferOffset", "inputAggBufferOffset"),
+        *(
+            "desc",
+            "catalogTable",
+            "id",
+            "cteId",
+            "predicate",
+            "trueValue",
+            "falseValue",
+            "mutableAggBufferOffset",
+            "inputAggBufferOffset",
+        ),
     }
 )
 """What a node says beside its meaning: numbers that differ in each session, and what follows from its settings."""
 SEEDED = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "Sample", "RandStr", "Uniform"})
 """Without a seed of the user's own they get a new one each time, and nothing tells the two apart."""
+PLANS = ".plans."
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 KEYED = frozenset({"AesEncrypt", "AesDecrypt", "TryAesDecrypt"})
 
@@ -77,10 +88,10 @@ def _is_tree(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "num-children" in value[0]
 
 
-def identity_of(node: Node) -> int | None:
-    """The number by which Spark knows a column in this session."""
+def identity_of(node: Node) -> int:
+    """The number by which Spark knows a column in this session; -1 for what is none."""
     found = node.says.get("exprId")
-    return found.get("id") if isinstance(found, dict) else None
+    return int(found["id"]) if isinstance(found, dict) else -1
 
 
 def attributes(node: Node) -> Iterator[Node]:
@@ -99,9 +110,9 @@ def render(node: Node, columns: Mapping[int, str], function: Callable[[str], str
     def text(node: Node) -> str:
         match node.kind:
             case "AttributeReference":
-                return columns.get(identity_of(node) or -1, str(node.says.get("name")))
+                return columns.get(identity_of(node), str(node.says.get("name")))
             case "NamedLambdaVariable":
-                return parameters.setdefault(identity_of(node) or -1, f"parameter {len(parameters)}")
+                return parameters.setdefault(identity_of(node), f"parameter {len(parameters)}")
             case "Alias":
                 return text(node.children[0])
             case "Literal":
@@ -123,16 +134,20 @@ def _head(node: Node, text: Callable[[Node], str], function: Callable[[str], str
     """What a node is, without its children."""
     if node.kind in {"PythonUDF", "PythonUDAF"}:
         return function(str(node.says.get("name")))
-    said = []
-    for name, value in sorted(node.says.items()):
-        if name in NOISE or value is None or value is False or value == []:
-            continue
-        if not _holds_trees(value):
-            said.append(f"{name}={worded(value)}")
-        elif not node.children:
-            # As a subquery does. Elsewhere the trees in a field are the children once more.
-            said.append(f"{name}={' '.join(map(text, _trees(value)))}")
+    said = [f"{name}={value}" for name, value in plain_fields(node).items()]
+    if not node.children or PLANS in str(node.says["class"]):
+        # As a subquery and its plan do. In an expression the trees in a field are the children once more.
+        said += [f"{name}={' '.join(map(text, node.trees(name)))}" for name in sorted(node.says) if node.trees(name)]
     return f"{node.kind}[{' '.join(said)}]" if said else node.kind
+
+
+def plain_fields(node: Node) -> dict[str, str]:
+    """What a node says in plain values, but for what says nothing of its meaning."""
+    return {
+        name: worded(value)
+        for name, value in sorted(node.says.items())
+        if name not in NOISE and value is not None and value is not False and value != [] and not _holds_trees(value)
+    }
 
 
 def _holds_trees(value: object) -> bool:

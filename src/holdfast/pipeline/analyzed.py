@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from holdfast.decide.expressions import Node, parse_tree
-from holdfast.decide.query_identity import is_stateful, is_stream
+from holdfast.decide.query_reader import is_stateful, is_stream
 from holdfast.errors import BadValue
 
 __all__ = ["read_plan"]

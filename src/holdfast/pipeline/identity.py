@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
-from holdfast.decide.compatibility import parts_of
 from holdfast.decide.fingerprint import Fingerprint, fingerprint
-from holdfast.decide.query_identity import PythonCode, describe_query, uses_python
+from holdfast.decide.query_identity import PythonCode, parts_of
+from holdfast.decide.query_reader import describe_query, uses_python
 from holdfast.pipeline.analyzed import read_plan
 from holdfast.pipeline.code import read_code
 from holdfast.sinks.contract import Sink

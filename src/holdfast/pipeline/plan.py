@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.decide.compatibility import VERDICTS, Finding, Verdict
+from holdfast.decide.compatibility import Finding
+from holdfast.decide.query_changes import VERDICTS, Verdict
 from holdfast.decide.replayable import SourceFinding
 from holdfast.decide.start import Obstacle, SinkPlan, StartPlan
 from holdfast.epochs import Link

@@ -42,7 +42,7 @@ class SQLite(SqlSink):
 
     @contextmanager
     def _transaction(self) -> Iterator[Database]:
-        with self._attached() as db:
+        with self._attached(str(self.path)) as db:
             # Begins as a writer: one that reads first could be refused in the middle.
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -54,14 +54,15 @@ class SQLite(SqlSink):
 
     @contextmanager
     def _reading(self) -> Iterator[Database]:
-        with self._attached() as db:
+        # To attach a file that is not there would make it.
+        with self._attached(str(self.path) if self.path.exists() else ":memory:") as db:
             yield db
 
     @contextmanager
-    def _attached(self) -> Iterator[Database]:
+    def _attached(self, place: str) -> Iterator[Database]:
         """The file beside the loads: it is locked only in a transaction, and open only here."""
         db = _Connection(self._stages, self.name)
-        db.execute("ATTACH DATABASE ?1 AS filed", (str(self.path),))
+        db.execute("ATTACH DATABASE ?1 AS filed", (place,))
         try:
             db.execute(f"PRAGMA filed.busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
             db.execute("PRAGMA filed.synchronous = FULL")
