@@ -27,11 +27,11 @@ def run(code: str, place: Path, names: dict[str, Any]) -> None:
 
 
 def test_the_pages_have_the_snippets_that_are_tried_here() -> None:
-    assert [len(blocks(page)) for page in PAGES] == [3, 1, 2]
+    assert [len(blocks(page)) for page in PAGES] == [4, 1, 2]
 
 
 def test_the_loop_in_the_readme_runs_twice_and_goes_on_where_it_stood(tmp_path: Path) -> None:
-    loop = blocks("README.md")[1].replace("1000 events", "2 events")
+    loop = blocks("README.md")[2].replace("1000 events", "2 events")
     starts: list[int] = []
 
     def read_orders(start: int) -> list[Any]:
@@ -46,7 +46,7 @@ def test_the_loop_in_the_readme_runs_twice_and_goes_on_where_it_stood(tmp_path: 
 
 
 def test_the_processor_in_the_readme_runs_on_a_new_pipeline_and_on_an_old_one(tmp_path: Path) -> None:
-    processor = blocks("README.md")[2]
+    processor = blocks("README.md")[3]
     given = {name: name.encode() for name in re.findall(r"\b\w+_bytes\b", processor)}
     for _ in range(2):
         run(processor, tmp_path / "repository", {"holdfast": holdfast, **given})
