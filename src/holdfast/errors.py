@@ -614,7 +614,10 @@ class SinksAhead(Refused):
     sinks: Sequence[str]
     code = "HF-5007"
     template = "beginning at {checkpoint} would leave sinks elsewhere than the state: {sinks}"
-    advice = "Give each sink a roll_back (sideways: can_jump), or accept duplicates with accept_duplicates=True."
+    advice = (
+        "Give each sink a way back (sideways: can_jump), or accept that one gets rows twice: accept_duplicates=True in "
+        "a loop, accept=['duplicates:SINK'] for a pipeline."
+    )
 
 
 @dataclass(eq=False)

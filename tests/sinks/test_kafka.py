@@ -523,3 +523,20 @@ def test_a_cluster_that_can_not_be_reached_is_told(topic: str) -> None:
     with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1"):
         sink.fence(holder(0), NOTHING)
     sink.close()
+
+
+def test_a_sink_that_may_get_rows_twice_stands_at_an_earlier_epoch_and_keeps_what_it_has(
+    opened: Opened, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    sink = opened()
+    rows = [stage(tmp_path, words(epoch)) for epoch in range(3)]
+    targets = [put(sink, epoch, each) for epoch, each in enumerate(rows)]
+    other = opened(1)
+    with pytest.raises(Fenced):
+        sink.stand_at(targets[0])
+    other.stand_at(targets[0])
+    other.stand_at(targets[0])
+    assert other.look() == Marker(holder(1), targets[0].at, 0)
+    put(other, 1, rows[1])
+    found = [json.loads(record.value())["id"] for record in records(bootstrap, topic)]
+    assert sorted(found) == [0, 1, 1, 2]

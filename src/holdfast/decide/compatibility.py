@@ -52,10 +52,10 @@ def refused(findings: Sequence[Finding], accepted: Sequence[str]) -> list[Findin
 def check_names(accepted: Sequence[str]) -> None:
     """Raise BadValue for a name that no change has: a typing error must not look like consent.
 
-    What begins with `source:` is another's to judge.
+    What begins with `source:` or `duplicates:` is another's to judge.
     """
     for name in accepted:
-        if name not in CHANGES and not name.startswith("source:"):
+        if name not in CHANGES and not name.startswith(("source:", "duplicates:")):
             raise BadValue("accept", f"{name!r} is no kind of change; known are {', '.join(sorted(CHANGES))}")
 
 

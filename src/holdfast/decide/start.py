@@ -55,6 +55,8 @@ class SinkView:
     marker: Marker | None
     why_not_back: str | None = None
     was_there: bool = False
+    may_double: bool = False
+    """Whether it may stay ahead of the state, and get rows twice."""
     can_jump: bool = False
     """Whether it finds a place that is no ancestor of where it stands, also one of a later epoch."""
 
@@ -66,6 +68,8 @@ class SinkPlan:
     holds: Link
     rolls_back: bool = False
     begins: bool = False
+    doubles: bool = False
+    """It keeps what it has beyond the state, and gets that again."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ def _plan_sink(
     # Only who asks to go somewhere may be taken forward: a table that somebody took back by hand stays where it is.
     if marker.at.epoch < state.at.epoch and not (rewind and view.can_jump):
         return f"it ends at {marker.at}, and the state stands at {state.at}: rows in between would be lost"
+    if view.why_not_back is not None and view.may_double:
+        return SinkPlan(state.at, doubles=True)
     if view.why_not_back is not None:
         return f"it ends at {marker.at}, which is not known here, and can't go back to {state.at}: {view.why_not_back}"
     return SinkPlan(state.at, rolls_back=True)

@@ -294,7 +294,9 @@ class Pipeline:
         records = start.stored.records
         find = Preflight(records, start.sources, accept, rewind=rewind).asking(start.find, start.stand)
         find = start.guard.over(find)
-        return take_pipeline(records, Reason(why), self.sinks, find, rewind=rewind, discard_foreign=discard_foreign)
+        return take_pipeline(
+            records, Reason(why), self.sinks, find, rewind=rewind, discard_foreign=discard_foreign, accept=accept
+        )
 
     @contextmanager
     def _at_work(self, start: Starting, taken: Taken, tell: Listener) -> Iterator[Work]:

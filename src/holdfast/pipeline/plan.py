@@ -153,6 +153,8 @@ def _sorted(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
 
 
 def _does(sink: SinkPlan, state: Link) -> str:
+    if sink.doubles:
+        return f"stays ahead, and gets again what comes after epoch {state.epoch}"
     if sink.rolls_back:
         return f"goes back to epoch {state.epoch}" if state.epoch >= 0 else "goes back to nothing"
     if sink.begins:

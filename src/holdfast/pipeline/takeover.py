@@ -21,7 +21,7 @@ from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink, what_bars
 
-__all__ = ["Found", "Taken", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
+__all__ = ["Found", "Taken", "duplicates_in", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
 
 LOOKS = 5
 """How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
@@ -52,6 +52,11 @@ class Taken:
     found: Found
 
 
+def duplicates_in(sink: str) -> str:
+    """The name by which it is accepted that a sink gets rows twice."""
+    return f"duplicates:{sink}"
+
+
 def target_of(
     manifest: Manifest | None, state: Link, sink: str, decided: Mapping[int, Sequence[EpochDecision]]
 ) -> Target:
@@ -79,15 +84,17 @@ def take_pipeline(
     *,
     rewind: bool = False,
     discard_foreign: bool = False,
+    accept: Sequence[str] = (),
 ) -> Taken:
     """Claim a pipeline, fence its sinks, and begin where `find` and the sinks say; then roll back what lies beyond.
 
     `find` is asked for what there is to go on from, given the records as they are: before the claim and after it.
     Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there. What others
-    have written to a sink that must go back is in the way as well, unless it may be lost: `discard_foreign`.
+    have written to a sink that must go back is in the way as well, unless it may be lost: `discard_foreign`. One that
+    can't go back at all may be let stay ahead, and get rows twice: `accept` then names it, as `duplicates:NAME`.
     """
     pipeline_id = records.ensure_identity().pipeline_id
-    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign)
+    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept)
     taking.look_before()
     generation = take_over(records, reason, taking.begin, taking.fence)
     return taking.settle(generation)
@@ -121,7 +128,9 @@ class _Taking:
         find: Callable[[World], Found],
         rewind: bool,
         discard_foreign: bool = False,
+        accept: Sequence[str] = (),
     ) -> None:
+        self._accept = accept
         self._records = records
         self._sinks = sinks
         self._find = find
@@ -178,6 +187,8 @@ class _Taking:
             target = target_of(found.follows, plan.state.at, name, counted)
             if plan.sinks[name].rolls_back:
                 sink.roll_back(target)
+            elif plan.sinks[name].doubles:
+                sink.stand_at(target)
             elif marker is not None and marker.at != plan.state.at:
                 target = Target(marker.at, marker.decided)
             standing[name] = Held(sink, target)

@@ -131,6 +131,13 @@ class Sink(ABC):
         """
         raise SinkUnfit(self.name, self.why_not_back(target) or "it can't go back")
 
+    def stand_at(self, target: Target) -> None:  # noqa: ARG002 - for those that override it
+        """Move the marker to a target and leave the rows: what is run again will be there twice.
+
+        For a sink that can't go back, and only where that was accepted. As `roll_back` otherwise.
+        """
+        raise SinkUnfit(self.name, f"a {type(self).__name__} sink takes no rows twice")
+
     def release(self, before: Link) -> None:  # noqa: ARG002 - for those that override it
         """Nobody will go back before this link any more: what was kept for that may go."""
         return

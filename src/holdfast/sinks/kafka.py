@@ -12,9 +12,9 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.decide.chain import NOTHING, Holder, Link, Marker, Step, admit, raise_fence
+from holdfast.decide.chain import NOTHING, Holder, Link, Marker, Step, admit, go_back, raise_fence
 from holdfast.errors import BadValue, DamagedRecord, SinkUnavailable, SinkUnfit
-from holdfast.sinks.contract import Sink
+from holdfast.sinks.contract import Sink, Target
 from holdfast.sinks.kafka_client import Cluster, ProducerLost, Topic, Transactions
 from holdfast.sinks.kafka_records import ANY_PARTITION, JSON, Record, Shape
 from holdfast.sinks.staged import StagedRows
@@ -147,6 +147,12 @@ class Kafka(Sink):
 
     def abort(self, token: Any) -> None:
         """There is nothing to take away."""
+
+    def stand_at(self, target: Target) -> None:
+        holder = self._mine()
+        self._transact(
+            "standing back", holder, lambda marker: go_back(self.name, marker, holder, target.at, target.decided), None
+        )
 
     def close(self) -> None:
         self._drop()
