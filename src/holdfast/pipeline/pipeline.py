@@ -46,6 +46,8 @@ from holdfast.tables.static import Static
 
 __all__ = ["Pipeline"]
 
+CONNECT = "pyspark.sql.connect."
+
 
 class Pipeline:
     """A query from named sources into named sinks: exactly once through crash, restore, rewind and fork.
@@ -83,6 +85,9 @@ class Pipeline:
             raise BadValue("sources", "a pipeline reads from one at least")
         if not self.sinks:
             raise BadValue("sinks", "a pipeline writes to one at least")
+        for source_name, source in self.sources.items():
+            if type(source).__module__.startswith(CONNECT):
+                raise BadValue(f"source {source_name!r}", "a pipeline runs in its driver, and not on Spark Connect")
         if both := sorted(self.sources.keys() & self.tables.keys()):
             raise BadValue("tables", f"{both[0]!r} is the name of a source as well")
         for table_name, table in self.tables.items():
