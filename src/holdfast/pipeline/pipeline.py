@@ -26,7 +26,7 @@ from holdfast.pipeline.home import Home, Standing, new_directory
 from holdfast.pipeline.identity import identify
 from holdfast.pipeline.ledger import Ledger, merged
 from holdfast.pipeline.links import link_of_manifest
-from holdfast.pipeline.plan import PipelinePlan, sink_actions
+from holdfast.pipeline.plan import PipelinePlan
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.run import Run, Running
 from holdfast.pipeline.schemas import arrow_schema
@@ -118,16 +118,7 @@ class Pipeline:
             start = self._starting(repository, checkpoint_dir, options, stack, to=to, hold=False)
             records = start.stored.records
             found, plan = look_at_pipeline(records, self.sinks, start.find, rewind=to is not None)
-            return PipelinePlan(
-                pipeline=self.name,
-                state=found.state.kind,
-                checkpoint=f"{self.name}@slot:{found.follows.at}" if found.follows else None,
-                epoch=found.state.at.epoch,
-                findings=start.guard.findings(records.world(), found),
-                sinks=sink_actions(plan),
-                replays=plan.replays,
-                known=start.guard.knows(records.world(), found),
-            )
+            return PipelinePlan.of(self.name, start.guard.compare(records.world(), found), found, plan)
 
     def rewind(
         self,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from holdfast.decide.compatibility import Finding
 from holdfast.decide.query_changes import VERDICTS, Verdict
-from holdfast.decide.start import Obstacle, SinkPlan, StartPlan
+from holdfast.decide.start import SinkPlan, StartPlan
 from holdfast.epochs import Link
+from holdfast.pipeline.takeover import Found
 
-__all__ = ["PipelinePlan", "SinkAction", "sink_actions"]
+__all__ = ["PipelinePlan", "SinkAction"]
 
 FRESH = "nothing: it would start from the beginning"
 
@@ -41,6 +42,20 @@ class PipelinePlan:
     sinks: Sequence[SinkAction]
     replays: Sequence[int]
     known: bool = True
+
+    @classmethod
+    def of(cls, pipeline: str, findings: Sequence[Finding] | None, found: Found, plan: StartPlan) -> PipelinePlan:
+        """From what a look at the pipeline has found; `findings` is None if the state's query is not known."""
+        return cls(
+            pipeline=pipeline,
+            state=found.state.kind,
+            checkpoint=f"{pipeline}@slot:{found.follows.at}" if found.follows else None,
+            epoch=found.state.at.epoch,
+            findings=findings or (),
+            sinks=_actions(plan),
+            replays=plan.replays,
+            known=findings is not None,
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -119,14 +134,10 @@ class PipelinePlan:
         return "It would start."
 
 
-def sink_actions(plan: StartPlan) -> list[SinkAction]:
+def _actions(plan: StartPlan) -> list[SinkAction]:
     """What each sink would do, those in the way first."""
-    stuck = [SinkAction(obstacle.sink, obstacle.why, refused=True) for obstacle in _sorted(plan.obstacles)]
-    return stuck + [SinkAction(name, _does(sink, plan.state.at)) for name, sink in sorted(plan.sinks.items())]
-
-
-def _sorted(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
-    return sorted(obstacles, key=lambda obstacle: obstacle.sink)
+    stuck = [SinkAction(obstacle.sink, obstacle.why, refused=True) for obstacle in plan.obstacles]
+    return stuck + [SinkAction(name, _does(sink, plan.state.at)) for name, sink in plan.sinks.items()]
 
 
 def _does(sink: SinkPlan, state: Link) -> str:
