@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
-from holdfast.decide.fingerprint import Fingerprint, fingerprint
+from holdfast.decide.fingerprint import JSON, Fingerprint, fingerprint
 from holdfast.decide.query_identity import PythonCode, parts_of
 from holdfast.decide.query_reader import describe_query, uses_python
 from holdfast.pipeline.analyzed import read_plan
@@ -23,7 +23,7 @@ def identify(
     plan = read_plan(frame)
     code = read_code(query) if uses_python(plan) else PythonCode()
     described = describe_query(plan, code, frame.columns)
-    kinds = {
+    kinds: dict[str, dict[str, JSON]] = {
         name: {"kind": type(sink).__name__, "mode": sink.mode, "key": list(sink.key)} for name, sink in sinks.items()
     }
     return fingerprint(**parts_of(described, output_mode, kinds))
