@@ -295,6 +295,11 @@ def pairs(left: DataFrame, right: DataFrame) -> DataFrame:
     return near(left, right).selectExpr("l.key", "l.value", "r.value AS other")
 
 
+def scored(left: DataFrame, right: DataFrame) -> DataFrame:
+    both = near(left, right).selectExpr("l.key", "l.value AS value", "r.value AS other", "r.at AS other_at")
+    return both.withColumn("score", F.expr("value * other"))
+
+
 TWO = {"left": "left", "right": "right"}
 DEDUP, PAIRS = Query(deduplicated, "append"), Query(pairs, "append", TWO)
 UNION = Query(lambda left, right: sums(left.union(right)), sources=TWO)
@@ -353,6 +358,13 @@ def _operators() -> Iterator[Case]:
         "join columns",
         PAIRS,
         joined(lambda left, right: near(left, right).selectExpr("l.key", "l.value", "r.value AS other", "r.at")),
+        ("join-retyped",),
+        "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    )
+    yield Case(
+        "join columns, chosen later",
+        joined(lambda left, right: scored(left, right).select("key", "score")),
+        joined(lambda left, right: scored(left, right).select("key", "score", "other_at")),
         ("join-retyped",),
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
     )

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common import Session, StoreOption, verb
+from holdfast.cli.common import Session, verb
 from holdfast.cli.loading import TARGET, load_pipeline
 from holdfast.cli.render import Styled
+from holdfast.cli.run import HOME
 
 __all__ = ["command"]
 
@@ -23,13 +24,7 @@ STYLES = {"silently wrong": "red", "needs reset": "red", "needs migration": "red
     click.Option(
         ["--to"], metavar="REF", help="From this checkpoint, as a rewind would: PIPELINE@SAVEPOINT and so on."
     ),
-    click.Option(["--checkpoint-dir"], metavar="DIR", help="Where Spark's directories lie.  [default: .holdfast/NAME]"),
-    click.Option(
-        ["--dir-option"],
-        type=StoreOption(),
-        multiple=True,
-        help="An option of that store; the value may be env:NAME or file:PATH. Repeatable.",
-    ),
+    *HOME,
     examples="""
     holdfast plan jobs.orders:pipeline
     holdfast plan jobs.orders:make_pipeline --to orders@before-upgrade

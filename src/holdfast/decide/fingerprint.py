@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from holdfast.errors import BadValue
@@ -146,19 +147,26 @@ def callable_source(fn: Callable[..., object]) -> str:
         raise BadValue(f"{fn!r}", "is not a plain Python function, so it has no source to compare")
     try:
         lines, _ = inspect.findsource(function)
-        module = ast.parse("".join(lines))
+        every = _functions_in("".join(lines))
     except (OSError, SyntaxError) as error:
         raise BadValue(f"{fn!r}", f"its source can't be read: {error}") from error
-    found = [node for node in ast.walk(module) if _starts_at(node, function.__code__.co_firstlineno, function.__name__)]
+    found = [node for name, node in every.get(function.__code__.co_firstlineno, ()) if name == function.__name__]
     if not found:
         raise BadValue(f"{fn!r}", "its source file has changed since it was loaded")
     return "\n".join("".join(_dump(node)) for node in found)
 
 
-def _starts_at(node: ast.AST, line: int, name: str) -> bool:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return node.name == name and line == min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return isinstance(node, ast.Lambda) and name == "<lambda>" and node.lineno == line
+@lru_cache(maxsize=16)
+def _functions_in(source: str) -> Mapping[int, list[tuple[str, ast.AST]]]:
+    """The functions of a file by their first lines. Kept, since a query may use many of one file."""
+    found: dict[int, list[tuple[str, ast.AST]]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found.setdefault(first, []).append((node.name, node))
+        elif isinstance(node, ast.Lambda):
+            found.setdefault(node.lineno, []).append(("<lambda>", node))
+    return found
 
 
 def _dump(value: object) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Every kind of change of a streaming query, what becomes of the state under it, and the name to accept it by.
 
 Spark refuses some changes at start, accepts others and is right, and accepts some and is wrong: it reads the old state
-as if the new query had made it. Each of these was tried.
+as if the new query had made it. Those of queries were tried: the tests of pipelines say on which, and how far.
 """
 
 from __future__ import annotations

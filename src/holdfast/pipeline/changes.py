@@ -15,7 +15,6 @@ from holdfast.pipeline.home import Home
 from holdfast.pipeline.takeover import Found
 from holdfast.records import Record, seal, unseal
 from holdfast.spark.explain import settings
-from holdfast.spark.logs import Malformed, parse_offsets
 
 __all__ = ["QueryGuard"]
 
@@ -55,21 +54,28 @@ class QueryGuard:
         return guarded
 
     def require(self, world: World, found: Found) -> None:
-        changes = refused(self.findings(world, found), self._accept)
+        changes = refused(self.compare(world, found) or (), self._accept)
         if changes:
             names = sorted({change.name for change in changes})
             told = [f"{change} ({change.verdict})" for change in changes]
             raise QueryChanged(self._pipeline, str(found.state.at), told, names)
 
-    def findings(self, world: World, found: Found) -> list[Finding]:
-        """Every change from the query that made this state, and every setting that the state keeps."""
+    def compare(self, world: World, found: Found) -> list[Finding] | None:
+        """Every change from the query that made this state, and every setting that the state keeps.
+
+        None if it is not known which query that was.
+        """
         if found.state.kind == "nothing":
             return []
         before = self._before(world, found)
-        pinned = self._pinned(world, found)
+        if not before:
+            return None
+        # A query keeps them from its first batch on: those of a directory are those of its checkpoints.
+        pinned = settings(found.follows) if found.follows else {}
         session = {name: value for name in pinned if (value := self._spark.conf.get(name, None)) is not None}
         return judge(before, self.mine.parts, pinned, session)
 
+<<<<<<< HEAD
     def judged(self, world: World, found: Found) -> tuple[list[Finding], bool]:
         """All findings, and whether it is known which query made this state."""
         return self.findings(world, found), self.knows(world, found)
@@ -78,6 +84,8 @@ class QueryGuard:
         """Whether it is known which query made this state."""
         return found.state.kind == "nothing" or bool(self._before(world, found))
 
+=======
+>>>>>>> plan
     def note(self, generation: int) -> None:
         """Say which query a generation runs, before it runs: a crash may come before its first checkpoint."""
         record = QueryRecord(token=new_token(), generation=generation, fingerprint=dict(self.mine.parts))
@@ -95,19 +103,6 @@ class QueryGuard:
             except ObjectMissing:
                 continue
         return None
-
-    def _pinned(self, world: World, found: Found) -> dict[str, str]:
-        """The settings in the offset log of the state: a directory may be ahead of its last checkpoint."""
-        manifest = found.follows
-        if manifest is not None and manifest.epoch == found.state.at.epoch:
-            return settings(manifest)
-        name = next((run for g, _, _ in lineage(world) if (run := self._home.runs_in(g))), None)
-        if name is None or found.state.at.epoch < 0:
-            return {}
-        try:
-            return dict(parse_offsets(self._home.directory(name).read(f"offsets/{found.state.at.epoch}")[0]).settings)
-        except (ObjectMissing, Malformed):
-            return {}
 
 
 def _key(generation: int) -> str:

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 from holdfast.decide.compatibility import Finding
 from holdfast.decide.query_changes import VERDICTS, Verdict
+<<<<<<< HEAD
 from holdfast.decide.replayable import SourceFinding
 from holdfast.decide.start import Obstacle, SinkPlan, StartPlan
 from holdfast.epochs import Link
 from holdfast.pipeline.takeover import Found
 
 __all__ = ["PipelinePlan", "SinkAction", "plan_of", "sink_actions"]
+=======
+from holdfast.decide.start import SinkPlan, StartPlan
+from holdfast.epochs import Link
+from holdfast.pipeline.takeover import Found
+
+__all__ = ["PipelinePlan", "SinkAction"]
+>>>>>>> plan
 
 FRESH = "nothing: it would start from the beginning"
 
@@ -44,6 +52,20 @@ class PipelinePlan:
     replays: Sequence[int]
     sources: Sequence[SourceFinding] = ()
     known: bool = True
+
+    @classmethod
+    def of(cls, pipeline: str, findings: Sequence[Finding] | None, found: Found, plan: StartPlan) -> PipelinePlan:
+        """From what a look at the pipeline has found; `findings` is None if the state's query is not known."""
+        return cls(
+            pipeline=pipeline,
+            state=found.state.kind,
+            checkpoint=f"{pipeline}@slot:{found.follows.at}" if found.follows else None,
+            epoch=found.state.at.epoch,
+            findings=findings or (),
+            sinks=_actions(plan),
+            replays=plan.replays,
+            known=findings is not None,
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -126,6 +148,7 @@ class PipelinePlan:
         return "It would start."
 
 
+<<<<<<< HEAD
 def plan_of(
     pipeline: str,
     found: Found,
@@ -143,13 +166,12 @@ def plan_of(
 
 
 def sink_actions(plan: StartPlan) -> list[SinkAction]:
+=======
+def _actions(plan: StartPlan) -> list[SinkAction]:
+>>>>>>> plan
     """What each sink would do, those in the way first."""
-    stuck = [SinkAction(obstacle.sink, obstacle.why, refused=True) for obstacle in _sorted(plan.obstacles)]
-    return stuck + [SinkAction(name, _does(sink, plan.state.at)) for name, sink in sorted(plan.sinks.items())]
-
-
-def _sorted(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
-    return sorted(obstacles, key=lambda obstacle: obstacle.sink)
+    stuck = [SinkAction(obstacle.sink, obstacle.why, refused=True) for obstacle in plan.obstacles]
+    return stuck + [SinkAction(name, _does(sink, plan.state.at)) for name, sink in plan.sinks.items()]
 
 
 def _does(sink: SinkPlan, state: Link) -> str:
