@@ -103,6 +103,13 @@ def test_a_function_made_within_another_is_told_by_everything(load: Load) -> Non
     assert before.of("scale") != after.of("scale")
 
 
+def test_a_name_that_is_also_one_of_an_inner_function_is_told_by_everything(load: Load) -> None:
+    """The plan says only the name: which of the two runs there can't be known."""
+    text = NESTED.replace("return make(2)(events)", "return make(2)(events), scale(events)")
+    text += "\n    def scale(value):\n        return value\n"
+    assert code(load, text).of("scale") != code(load, text.replace("make(2)", "make(3)")).of("scale")
+
+
 def test_the_query_itself_is_told_by_its_plan_and_not_by_its_source(load: Load) -> None:
     after = code(load, PLAIN.replace("return clean(events), other(events)", "return other(events), clean(events)"))
     assert code(load, PLAIN).functions == after.functions
