@@ -75,17 +75,6 @@ class QueryGuard:
         session = {name: value for name in pinned if (value := self._spark.conf.get(name, None)) is not None}
         return judge(before, self.mine.parts, pinned, session)
 
-<<<<<<< HEAD
-    def judged(self, world: World, found: Found) -> tuple[list[Finding], bool]:
-        """All findings, and whether it is known which query made this state."""
-        return self.findings(world, found), self.knows(world, found)
-
-    def knows(self, world: World, found: Found) -> bool:
-        """Whether it is known which query made this state."""
-        return found.state.kind == "nothing" or bool(self._before(world, found))
-
-=======
->>>>>>> plan
     def note(self, generation: int) -> None:
         """Say which query a generation runs, before it runs: a crash may come before its first checkpoint."""
         record = QueryRecord(token=new_token(), generation=generation, fingerprint=dict(self.mine.parts))

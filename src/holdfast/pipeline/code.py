@@ -159,13 +159,7 @@ def _digest(reached: list[Any]) -> str:
 
 def _text(thing: Any) -> str:
     named = vars(thing) if isinstance(thing, type) else _values(thing)
-<<<<<<< HEAD
-    plain: dict[str, Any] = {
-        name: value for name, value in named.items() if _is_plain(value) and not name.startswith("__")
-    }
-=======
     plain: Any = {name: value for name, value in named.items() if _is_plain(value) and not name.startswith("__")}
->>>>>>> plan
     # A new password is not a new query: by their names secrets are left out.
     told = fingerprint(values=plain).digest
     if isinstance(thing, type):

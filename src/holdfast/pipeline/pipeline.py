@@ -22,21 +22,13 @@ from holdfast.pipeline.changes import QueryGuard
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.identity import identify
-<<<<<<< HEAD
 from holdfast.pipeline.metrics import Metrics
 from holdfast.pipeline.origins import Forked, PlainQuery
-from holdfast.pipeline.plan import PipelinePlan, plan_of
+from holdfast.pipeline.plan import PipelinePlan
 from holdfast.pipeline.preflight import Preflight
 from holdfast.pipeline.reach import Reach, reach_of
 from holdfast.pipeline.replay import replay as replay_epochs
 from holdfast.pipeline.run import Run
-=======
-from holdfast.pipeline.ledger import Ledger, merged
-from holdfast.pipeline.links import link_of_manifest
-from holdfast.pipeline.plan import PipelinePlan
-from holdfast.pipeline.replay import replay
-from holdfast.pipeline.run import Run, Running
->>>>>>> plan
 from holdfast.pipeline.schemas import arrow_schema
 from holdfast.pipeline.sources.of_query import sources_of
 from holdfast.pipeline.starting import Recovery, Starting
@@ -183,7 +175,6 @@ class Pipeline:
 
         Nothing is claimed and nothing is touched. Print it, or look at its `verdict` and `findings`.
         """
-<<<<<<< HEAD
         with self._starting(repository, checkpoint_dir, options, hold=False) as start:
             start.target = start.stored[to].manifest if to is not None else None
             records, rewind = start.stored.records, to is not None
@@ -191,14 +182,7 @@ class Pipeline:
             world, stand = records.world(), start.stand(found)
             preflight = Preflight(records, start.sources, rewind=rewind)
             sources = preflight.findings(world, found, stand) if stand is not None else []
-            return plan_of(self.name, found, plan, start.guard.judged(world, found), sources)
-=======
-        with ExitStack() as stack:
-            start = self._starting(repository, checkpoint_dir, options, stack, to=to, hold=False)
-            records = start.stored.records
-            found, plan = look_at_pipeline(records, self.sinks, start.find, rewind=to is not None)
-            return PipelinePlan.of(self.name, start.guard.compare(records.world(), found), found, plan)
->>>>>>> plan
+            return PipelinePlan.of(self.name, start.guard.compare(world, found), found, plan, sources)
 
     def rewind(
         self,

@@ -7,20 +7,12 @@ from dataclasses import dataclass
 
 from holdfast.decide.compatibility import Finding
 from holdfast.decide.query_changes import VERDICTS, Verdict
-<<<<<<< HEAD
 from holdfast.decide.replayable import SourceFinding
-from holdfast.decide.start import Obstacle, SinkPlan, StartPlan
-from holdfast.epochs import Link
-from holdfast.pipeline.takeover import Found
-
-__all__ = ["PipelinePlan", "SinkAction", "plan_of", "sink_actions"]
-=======
 from holdfast.decide.start import SinkPlan, StartPlan
 from holdfast.epochs import Link
 from holdfast.pipeline.takeover import Found
 
 __all__ = ["PipelinePlan", "SinkAction"]
->>>>>>> plan
 
 FRESH = "nothing: it would start from the beginning"
 
@@ -54,7 +46,14 @@ class PipelinePlan:
     known: bool = True
 
     @classmethod
-    def of(cls, pipeline: str, findings: Sequence[Finding] | None, found: Found, plan: StartPlan) -> PipelinePlan:
+    def of(
+        cls,
+        pipeline: str,
+        findings: Sequence[Finding] | None,
+        found: Found,
+        plan: StartPlan,
+        sources: Sequence[SourceFinding],
+    ) -> PipelinePlan:
         """From what a look at the pipeline has found; `findings` is None if the state's query is not known."""
         return cls(
             pipeline=pipeline,
@@ -64,6 +63,7 @@ class PipelinePlan:
             findings=findings or (),
             sinks=_actions(plan),
             replays=plan.replays,
+            sources=sources,
             known=findings is not None,
         )
 
@@ -148,27 +148,7 @@ class PipelinePlan:
         return "It would start."
 
 
-<<<<<<< HEAD
-def plan_of(
-    pipeline: str,
-    found: Found,
-    plan: StartPlan,
-    judged: tuple[Sequence[Finding], bool],
-    sources: Sequence[SourceFinding],
-) -> PipelinePlan:
-    """What was found and planned, told."""
-    findings, known = judged
-    checkpoint = f"{pipeline}@slot:{found.follows.at}" if found.follows else None
-    at = found.state.at.epoch
-    return PipelinePlan(
-        pipeline, found.state.kind, checkpoint, at, findings, sink_actions(plan), plan.replays, sources, known
-    )
-
-
-def sink_actions(plan: StartPlan) -> list[SinkAction]:
-=======
 def _actions(plan: StartPlan) -> list[SinkAction]:
->>>>>>> plan
     """What each sink would do, those in the way first."""
     stuck = [SinkAction(obstacle.sink, obstacle.why, refused=True) for obstacle in plan.obstacles]
     return stuck + [SinkAction(name, _does(sink, plan.state.at)) for name, sink in plan.sinks.items()]
