@@ -22,6 +22,13 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming" + (".checkpointing" 
 
 _CONF = {
     "spark.driver.memory": "1g",
+    # What nobody looks at fills the heap in a process that runs hundreds of queries.
+    "spark.sql.ui.retainedExecutions": "2",
+    "spark.sql.streaming.ui.retainedQueries": "2",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
+    "spark.ui.dagGraph.retainedRootRDDs": "2",
     # Short runs never earn back what the second compiler and a concurrent collector cost.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.ui.enabled": "false",
