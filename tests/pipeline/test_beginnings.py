@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.errors import MissingRecords, PipelineExists, SinkTaken
+from holdfast.errors import MissingRecords, PipelineExists, QueryChanged, SinkTaken
 from holdfast.pipeline.origins import Forked
 from holdfast.pipeline.pipeline import Pipeline
 from pipeline.place import Place
@@ -79,6 +79,22 @@ def test_a_fork_is_refused_sinks_of_another_pipeline_and_a_name_that_has_checkpo
     with pytest.raises(PipelineExists):
         place.pipeline(place.sinks("-fork")).fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
     assert place.rows("log") == rows
+
+
+def test_a_fork_of_another_query_is_refused_until_the_change_is_accepted_by_name(place: Place) -> None:
+    place.inputs(3)
+    place.run(every="1 batch")
+    plain = place.pipeline()
+    other = Pipeline(
+        "fork",
+        sources=plain.sources,
+        query=lambda events: plain.query(events.where("value > 3")),
+        sinks=place.sinks("-fork"),
+    )
+    with pytest.raises(QueryChanged, match="filter") as refused:
+        other.fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
+    assert not place.repository.pipeline("fork").records.world().bases
+    other.fork(place.repository, of="sums", checkpoint_dir=place.root / "forked", accept=refused.value.names)
 
 
 def test_a_plain_query_goes_on_as_a_pipeline_without_reading_anything_twice(place: Place) -> None:

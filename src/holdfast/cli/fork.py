@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.restore import LAYING, laying, show_laid
-from holdfast.cli.run import HOME
+from holdfast.cli.run import ACCEPT, HOME
 
 __all__ = ["command"]
 
@@ -22,6 +23,7 @@ MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
     click.Argument(["destination"], metavar="[DEST]", required=False),
     click.Option(["--to"], metavar="REF", help="The checkpoint that the pipeline MODULE:ATTR begins at."),
     *HOME,
+    ACCEPT,
     *LAYING,
     examples="""
     holdfast fork jobs.orders_v2:pipeline --to orders@before-upgrade
@@ -36,6 +38,7 @@ def command(
     to: str | None,
     checkpoint_dir: str | None,
     dir_option: tuple[tuple[str, str], ...],
+    accept: tuple[str, ...],
     **said: Any,
 ) -> None:
     """Begin the pipeline MODULE:ATTR, which has a name and sinks of its own, at a checkpoint of another.
@@ -49,7 +52,7 @@ def command(
     if to is not None:
         if destination is not None or not MODULE.fullmatch(reference):
             raise click.UsageError("With --to REF comes the pipeline that is to begin there: MODULE:ATTR, and no DEST.")
-        _fork_pipeline(session, reference, to, checkpoint_dir, dict(dir_option))
+        _fork_pipeline(session, reference, to, checkpoint_dir, dict(dir_option), accept)
         return
     if destination is None:
         raise click.UsageError("Give REF and DEST, or MODULE:ATTR and --to REF.")
@@ -59,12 +62,14 @@ def command(
     show_laid(session, "Forked", checkpoint, forked)
 
 
-def _fork_pipeline(session: Session, target: str, to: str, directory: str | None, options: dict[str, str]) -> None:
+def _fork_pipeline(
+    session: Session, target: str, to: str, directory: str | None, options: dict[str, str], accept: Sequence[str]
+) -> None:
     from holdfast.cli.loading import load_pipeline
 
     repository = session.repository()
     pipeline = load_pipeline(target)
-    checkpoint = pipeline.fork(repository, of=to, checkpoint_dir=directory, options=options)
+    checkpoint = pipeline.fork(repository, of=to, checkpoint_dir=directory, options=options, accept=accept)
     name = f"{pipeline.name}@slot:{checkpoint.slot}"
     if session.as_json:
         session.document({"pipeline": pipeline.name, "of": to, "checkpoint": name, "epoch": checkpoint.epoch})

@@ -18,6 +18,8 @@ from holdfast.spark.explain import settings
 
 __all__ = ["QueryGuard"]
 
+SINK = "sink "
+
 
 class QueryRecord(Record, frozen=True):
     """The query that a generation runs in its directory: what a checkpoint says of it may be older."""
@@ -81,6 +83,11 @@ class QueryGuard:
         self._home.address("queries").store().create(_key(generation), seal(record))
 
     def _before(self, world: World, found: Found) -> dict[str, str]:
+        if found.origin:
+            # Its sinks are its own, whatever they were there.
+            own = {part: text for part, text in self.mine.parts.items() if part.startswith(SINK)}
+            there = {part: text for part, text in found.query.items() if not part.startswith(SINK)}
+            return there | own if there else {}
         noted = self._noted(world) if found.state.kind == "warm" else None
         return noted or (found.follows.fingerprint if found.follows else {})
 

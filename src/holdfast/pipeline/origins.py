@@ -45,6 +45,10 @@ class Origin(ABC):
     def driver_states(self) -> dict[str, bytes]:
         return {}
 
+    def query(self) -> Mapping[str, str]:
+        """The fingerprint of the query that made it; nothing if that is not known."""
+        return {}
+
     @abstractmethod
     def lay(self, records: PipelineRecords, generation: int, place: SparkPlace, describe: Describe) -> Manifest:
         """Lay it down in a new directory, and publish it as the first checkpoint of a generation."""
@@ -67,6 +71,9 @@ class Forked(Origin):
 
     def driver_states(self) -> dict[str, bytes]:
         return load_driver_states(self._records, self._manifest)
+
+    def query(self) -> Mapping[str, str]:
+        return self._manifest.fingerprint
 
     def _link_of_offsets(self) -> Link:
         epoch = self._manifest.epoch

@@ -213,18 +213,20 @@ class Pipeline:
         of: Checkpoint | str,
         checkpoint_dir: str | Path | None = None,
         options: Mapping[str, str] | None = None,
+        accept: Sequence[str] = (),
     ) -> Checkpoint:
         """Begin this pipeline with the state and the offsets of a checkpoint of another one; `start` goes on from it.
 
         It needs a name and sinks of its own, which get what comes after the checkpoint. `of` is such as
-        "orders@before-upgrade", or a checkpoint of another repository. Can be killed at any instant and run again.
+        "orders@before-upgrade", or a checkpoint of another repository. A query that is not the one that made the
+        state is refused as `start` refuses it. Can be killed at any instant and run again.
         """
-        with self._starting(repository, checkpoint_dir, options) as start:
+        with self._starting(repository, checkpoint_dir, options, accept) as start:
             if start.has_checkpoints():
                 raise PipelineExists(self.name)
             start.origin = Forked(start.stored.repository.find(of) if isinstance(of, str) else of)
             start.is_mine = False  # It begins with the checkpoint, whatever lies in the folder.
-            taken = self._take(start, "fork", ())
+            taken = self._take(start, "fork", accept)
             with self._at_work(start, taken, nobody) as work:
                 start.lay(taken, work.running.describe)
             assert start.first is not None

@@ -77,7 +77,7 @@ class Starting:
         if chosen.manifest is not None:
             return self._from(Known("checkpoint", _link(chosen.manifest)), chosen.manifest)
         if self.origin is not None:
-            return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said)
+            return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said, self.origin.query())
         self._refuse_half_begun(world)
         return self._from(Known("nothing"), None)
 

@@ -7,7 +7,7 @@ what is read final. Nothing is rolled back or run before the generation has begu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,13 +31,15 @@ LOOKS = 5
 class Found:
     """What there is to go on from: the state, the checkpoint that the new generation follows, and all decisions.
 
-    `origin` says where the state comes from, if not from this pipeline.
+    `origin` says where the state comes from, if not from this pipeline, and `query` what made it there, if that is
+    known.
     """
 
     state: Known
     follows: Manifest | None
     decisions: Sequence[EpochDecision]
     origin: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
