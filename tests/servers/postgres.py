@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import adbc_driver_postgresql.dbapi as adbc
-
 from .processes import free_ports
 
 __all__ = ["PASSWORD", "PostgresServer", "postgres"]
@@ -39,6 +37,9 @@ class PostgresServer:
 
     def make_database(self, name: str) -> str:
         """The address of a new and empty database."""
+        # Not above: other servers of this package are wanted where there is no driver.
+        import adbc_driver_postgresql.dbapi as adbc
+
         with adbc.connect(self.url(), autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
