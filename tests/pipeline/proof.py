@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ from pipeline.targets import Row, Target, make_target, name_of, open_sink, rows_
 from spark.events import LATENESS, files_of
 from spark.workloads import STORES, configured
 
-__all__ = ["Proof", "Truth", "steps_of"]
+__all__ = ["Died", "Proof", "Prove", "Truth", "die_at", "read_events", "steps_of", "summed"]
 
 TESTS = Path(__file__).resolve().parents[1]
 NAME = "sums"
@@ -57,29 +57,51 @@ def steps_of(sinks: Mapping[str, Sink]) -> list[str]:
 
 
 class Truth:
-    """What an uninterrupted run of plain Spark puts out, for so many batches of input."""
+    """What plain Spark puts out that nobody interrupts: of so many files, one a batch, or cut in other ways."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self._spark = spark
         self._root = root
-        self._known: dict[int, list[Row]] = {}
+        self._known: dict[tuple[tuple[int, int], ...], list[Row]] = {}
 
-    def __call__(self, batches: int) -> list[Row]:
-        if batches not in self._known:
+    def __call__(self, files: int) -> list[Row]:
+        return self.cut((files, 1))
+
+    def cut(self, *parts: tuple[int, int]) -> list[Row]:
+        """Each part is up to how many files it reads, and how many of them make a batch."""
+        if parts not in self._known:
             found: list[Row] = []
-            place = self._root / f"{batches}"
-            EVENTS(place, batches)
-            with configured(self._spark, STORES["changelog-2"]):
-                writer = summed(read_events(self._spark, place, 1)).writeStream
-                writer = writer.foreachBatch(lambda batch, _epoch: found.extend(map(_row, batch.collect())))
-                writer = writer.option("checkpointLocation", str(place / "checkpoint"))
-                writer.trigger(availableNow=True).start().awaitTermination()
-            self._known[batches] = sorted(found)
-        return self._known[batches]
+            place = self._root / f"{len(self._known)}"
+            for upto, per_batch in parts:
+                EVENTS(place, upto)
+                with configured(self._spark, STORES["changelog-2"]):
+                    writer = summed(read_events(self._spark, place, per_batch)).writeStream
+                    writer = writer.foreachBatch(lambda batch, _epoch: found.extend(map(_row, batch.collect())))
+                    writer = writer.option("checkpointLocation", str(place / "checkpoint"))
+                    writer.trigger(availableNow=True).start().awaitTermination()
+            self._known[parts] = sorted(found)
+        return self._known[parts]
 
 
 def _row(row: tuple[int, str, int, int]) -> Row:
     return (row[0], row[1], row[2], row[3])
+
+
+class Died(Exception):
+    """A pipeline came to its end here."""
+
+
+def die_at(step: str, times: int = 1) -> Callable[[str], None]:
+    """A `reach` that ends a pipeline of this process at a step, reached for so many times."""
+    left = times
+
+    def reach(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if name == step and left == 0:
+            raise Died(step)
+
+    return reach
 
 
 class Order(NamedTuple):
@@ -129,6 +151,14 @@ class Proof:
                 wrong[name] = (set(truth) - set(rows), surplus)
         return wrong
 
+    def damage_checkpoints(self, after: int) -> None:
+        """Cut short the records of all checkpoints after an epoch."""
+        records = self.stored.records
+        for checkpoint in self.stored.checkpoints():
+            if checkpoint.epoch > after:
+                path = self.root / "repository" / records.keys.manifest(checkpoint.slot)
+                path.write_bytes(path.read_bytes()[:100])
+
     # ---- in this process ----
 
     def pipeline(
@@ -137,21 +167,22 @@ class Proof:
         *,
         per_batch: int = 1,
         query: Callable[[DataFrame], DataFrame] = summed,
-        name: str = NAME,
         reach: Callable[[str], None] | None = None,
+        **more: Any,
     ) -> Pipeline:
-        sinks = {each: open_sink(target) for each, target in self.targets.items()}
-        made = Pipeline(name, sources={"events": read_events(spark, self.root, per_batch)}, query=query, sinks=sinks)
+        sources = {"events": read_events(spark, self.root, per_batch)}
+        sinks = {name: open_sink(target) for name, target in self.targets.items()}
+        made = Pipeline(NAME, sources=sources, query=query, sinks=sinks, **more)
         if reach is not None:
             made._reach = reach
         return made
 
-    def run(self, pipeline: Pipeline, *, home: Path | None = None, every: str = "2 batches") -> Run:
+    def run(self, pipeline: Pipeline, *, home: Path | None = None, every: str = "2 batches", **more: Any) -> Run:
         """Run to the end of what there is. Raises what ended it before."""
-        spark = pipeline.sources["events"].sparkSession
+        place = home or self.home
         try:
-            with configured(spark, STORES["changelog-2"]):
-                run = pipeline.start(self.repository, checkpoint_dir=home or self.home, every=every, trigger=NOW)
+            with configured(pipeline.sources["events"].sparkSession, STORES["changelog-2"]):
+                run = pipeline.start(self.repository, checkpoint_dir=place, every=every, trigger=NOW, **more)
                 run.await_termination()
             return run
         finally:
@@ -219,6 +250,9 @@ class Proof:
                     os.killpg(process.pid, signal.SIGKILL)
 
 
+Prove: TypeAlias = Callable[..., Proof]
+
+
 def _ended(process: subprocess.Popen[str]) -> int:
     code = process.wait(SECONDS)
     # The JVM of one that was killed may not have gone yet, and a file that it has open is not free before it has.
@@ -238,6 +272,8 @@ def signal_at(step: str, times: int, then: int) -> Callable[[str], None]:
         left -= name == step
         if name == step and left == 0:
             os.killpg(os.getpgrp(), then)
+            # It may reach another thread first, and this one would be well into the next step by then.
+            time.sleep(1)
 
     return reach
 

@@ -125,7 +125,7 @@ def _read(target: Target) -> Iterable[dict[str, Any]]:
         import duckdb
 
         with closing(duckdb.connect(place, read_only=True)) as connection:
-            return connection.execute(f"SELECT * FROM {TABLE}").to_arrow_table().to_pylist()
+            return connection.sql(f"SELECT * FROM {TABLE}").to_arrow_table().to_pylist()
     if kind == "postgres":
         import adbc_driver_postgresql.dbapi as adbc
 

@@ -7,14 +7,12 @@ by chance. In the end each target holds what an uninterrupted run puts out: noth
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.errors import Fenced
-from pipeline.proof import Proof, Truth, steps_of
+from pipeline.proof import Proof, Prove, Truth, steps_of
 from pipeline.targets import KINDS
 from spark.soaking import soak_chance, soak_rounds
 
@@ -25,19 +23,6 @@ THREES = [
     ("delta upsert", "duckdb upsert", "delta in s3"),
 ]
 CROWDS = [*((kind,) for kind in KINDS), *PAIRS, *THREES]
-
-Prove = Callable[..., Proof]
-
-
-@pytest.fixture(scope="module")
-def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Truth:
-    return Truth(spark, tmp_path_factory.mktemp("truth"))
-
-
-@pytest.fixture
-def prove(tmp_path: Path, request: pytest.FixtureRequest) -> Prove:
-    """Makes a pipeline into new targets of these kinds."""
-    return lambda *kinds: Proof.of(kinds, tmp_path, request.getfixturevalue)
 
 
 def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: str = "") -> None:
