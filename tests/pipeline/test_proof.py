@@ -6,8 +6,6 @@ by chance. In the end each target holds what an uninterrupted run puts out: noth
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -42,7 +40,7 @@ def test_three_sinks_hold_the_truth_through_kills_before_and_after_the_decision_
     proof.inputs(10)
     assert proof.dies("prepared", 3)
     assert proof.dies("committed postgres", 2)
-    shutil.rmtree(proof.home)
+    proof.lose_home()
     assert proof.dies("committed kafka", 2)
     finish(proof, spark, truth, 11)
 
@@ -60,7 +58,7 @@ def test_killed_at_every_step_nothing_is_lost_or_doubled(
         proof.inputs(3 * number + 4)
         assert proof.dies(step, 2), step
         if lose:
-            shutil.rmtree(proof.home)
+            proof.lose_home()
     finish(proof, spark, truth, 3 * len(steps) + 4)
 
 
@@ -76,7 +74,7 @@ def test_killed_by_chance_nothing_is_lost_or_doubled(
         proof.inputs(4 * number + 4)
         kills += proof.dies_by_chance(chance, 8)
         if proof.home.exists() and chance.random() < 0.25:
-            shutil.rmtree(proof.home)
+            proof.lose_home()
             losses += 1
     finish(proof, spark, truth, 4 * rounds + 4)
     print(f"{kills} of {rounds} were killed, and {losses} directories lost")

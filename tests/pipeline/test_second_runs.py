@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +30,7 @@ def test_a_replay_that_is_cut_off_again_and_again_still_ends_as_it_was(
 def lose_state(proof: Proof, after: int) -> None:
     """Lose Spark's directories and all checkpoints after an epoch: the epochs since are to be run again."""
     proof.damage_checkpoints(after)
-    shutil.rmtree(proof.home)
+    proof.lose_home()
 
 
 def test_replayed_freely_late_rows_fall_elsewhere_so_epochs_are_replayed_as_they_were_cut(

@@ -94,6 +94,8 @@ class Pipeline:
             table.name = table_name
         for sink_name, sink in self.sinks.items():
             check_name("sink", sink_name)
+            if not isinstance(sink, Sink):
+                raise BadValue(f"sink {sink_name!r}", f"{sink!r} is none: such as holdfast.sinks.Delta(…) gives one")
             sink.name = sink_name
             refuse_mode(sink_name, output_mode, sink.mode, changelog=changelog)
 
