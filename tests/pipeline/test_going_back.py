@@ -104,6 +104,7 @@ def test_rewound_run_and_rewound_again_to_the_same_place_all_sinks_go_along(
     proof.stored["epoch:4"].savepoint("before")
     before = truth(6)
     for files, per_batch in ((9, 3), (10, 2), (12, 1)):
+        cut_manifest(proof)
         proof.rewind(proof.pipeline(spark), "before")
         back = proof.rows()
         assert back["delta-upsert"] == back["duckdb"] == back["parquet"]
