@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast import KeepPolicy
 from holdfast.errors import SinksAhead
-from pipeline.proof import Proof, Prove, Truth
+from pipeline.proof import Proof, Prove, Truth, die_at
 
 
 def run(proof: Proof, spark: SparkSession, files: int, per_batch: int = 1, every: str = "1 batch") -> None:
@@ -111,6 +113,31 @@ def test_rewound_run_and_rewound_again_to_the_same_place_all_sinks_go_along(
         assert set(back["duckdb"]) <= set(before)
         run(proof, spark, files, per_batch)
     assert proof.differing(truth(12)) == {}
+
+
+def test_a_rewind_holds_though_the_next_run_dies_before_its_first_checkpoint(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    """By a clock the newest checkpoint is one that was given up, and its sinks were taken back."""
+    proof = prove("sqlite", "parquet")
+    run(proof, spark, 6)
+    proof.stored["epoch:2"].savepoint("before")
+    proof.rewind(proof.pipeline(spark), "before")
+    with pytest.raises(PySparkException):
+        proof.run(proof.pipeline(spark, per_batch=2, reach=die_at("committed sqlite")))
+    assert proof.run(proof.pipeline(spark, per_batch=3)).recovery.epoch == 2
+    assert proof.differing(truth.cut((3, 1), (5, 2), (6, 3))) == {}
+
+
+def test_a_pruned_checkpoint_takes_no_decision_with_it(spark: SparkSession, prove: Prove, truth: Truth) -> None:
+    proof = prove("sqlite", "parquet")
+    run(proof, spark, 8)
+    proof.stored.prune(KeepPolicy(last=2), dry_run=False)
+    cut_manifest(proof)
+    proof.lose_home()
+    proof.inputs(12)
+    assert proof.run(proof.pipeline(spark, per_batch=4)).recovery.replays
+    assert proof.differing(truth.cut((8, 1), (12, 4))) == {}
 
 
 def sideways(proof: Proof, spark: SparkSession) -> None:

@@ -87,8 +87,9 @@ def overtake(proof: Proof, spark: SparkSession, truth: Truth, step: str, batches
     """One falls asleep at a step, another takes over and runs to the end, and the first goes on where it was."""
     proof.inputs(batches)
     with proof.asleep(step) as wake:
-        home = proof.root / f"home-{batches}" if elsewhere else proof.home
+        home, asleep_in = proof.root / f"home-{batches}" if elsewhere else proof.home, {*proof.home.glob("run-*")}
         proof.run(proof.pipeline(spark), home=home)
+        assert {*home.glob("run-*")} - asleep_in, "never two Sparks in one directory"
         assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
         assert wake() == Fenced.exit_code, f"asleep at {step}"
     assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
