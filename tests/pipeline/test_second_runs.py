@@ -27,6 +27,18 @@ def test_a_replay_that_is_cut_off_again_and_again_still_ends_as_it_was(
     assert proof.differing(truth.cut((8, 1), (12, 3))) == {}
 
 
+def test_what_a_run_that_died_has_staged_is_swept_by_the_next(spark: SparkSession, prove: Prove, truth: Truth) -> None:
+    proof = prove("sqlite")
+    proof.inputs(4)
+    for step in ("staged", "prepared", "looked"):
+        with pytest.raises(PySparkException):
+            proof.run(proof.pipeline(spark, reach=die_at(step, 2)))
+        assert any(proof.home.glob("staging/hf-*/*"))
+    proof.run(proof.pipeline(spark))
+    assert not any(proof.home.glob("staging/hf-*/*"))
+    assert proof.differing(truth(4)) == {}
+
+
 def lose_state(proof: Proof, after: int) -> None:
     """Lose Spark's directories and all checkpoints after an epoch: the epochs since are to be run again."""
     proof.damage_checkpoints(after)
