@@ -1,12 +1,14 @@
-"""The Spark session that all tests of a process share."""
+"""The Spark session that all tests of a process share, and pipelines into real sinks with the truth about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.proof import Proof, Prove, Truth
 from servers import kafka_conf
 from spark.session import start_session
 
@@ -17,3 +19,14 @@ def spark() -> Iterator[SparkSession]:
     session = start_session(kafka_conf())
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    return Truth(spark, tmp_path_factory.mktemp("truth"))
+
+
+@pytest.fixture
+def prove(tmp_path: Path, request: pytest.FixtureRequest) -> Prove:
+    """Makes a pipeline into new targets of these kinds; servers are started when one needs them."""
+    return lambda *kinds: Proof.of(kinds, tmp_path, request.getfixturevalue)

@@ -78,6 +78,15 @@ def test_an_epoch_without_rows_has_a_digest_and_nothing_to_read(tmp_path: Path, 
         assert rows.reader().read_all().num_rows == 0
 
 
+def test_what_the_executors_wrote_is_synced_before_anything_is_decided_on_it(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(staging, "sync_below", synced.append)
+    folder(tmp_path).stage(frame(spark, 10), "hf-0-0-a")
+    assert synced == [tmp_path / "hf-0-0-a"]
+
+
 def test_what_was_staged_elsewhere_and_is_gone_is_none(tmp_path: Path, spark: SparkSession) -> None:
     used = folder(tmp_path)
     rows = used.stage(frame(spark, 10), "hf-0-0-a")
@@ -112,6 +121,8 @@ def test_a_table_adopts_what_was_staged_in_it_and_the_others_get_a_copy(
     assert not any((place.home / "staging").glob("*/*"))
     inside = set((root / "delta").rglob("*.parquet"))
     assert inside == set(delta)
+    # A leading _ or . would hide what is left over from whoever cleans up the table.
+    assert all(path.relative_to(root / "delta").parts[0].startswith("hf-") for path in inside)
     again: dict[str, Sink] = {"delta": Delta(str(root / "delta")), "parquet": Parquet(str(root / "parquet"))}
     again["db"] = SQLite(root / "db.db", "rows")
     place.inputs(7)

@@ -14,7 +14,16 @@ from typing import Literal
 from holdfast.decide.timeline import World, lineage
 from holdfast.epochs import NOTHING, EpochDecision, Link, Marker
 
-__all__ = ["Known", "Obstacle", "SinkPlan", "SinkView", "StartPlan", "decisions_that_count", "plan_start"]
+__all__ = [
+    "Known",
+    "Obstacle",
+    "SinkPlan",
+    "SinkView",
+    "StartPlan",
+    "decisions_that_count",
+    "plan_start",
+    "stands_at",
+]
 
 
 def decisions_that_count(
@@ -37,6 +46,21 @@ def decisions_that_count(
     return dict(sorted(found.items()))
 
 
+def stands_at(world: World, state: Link, marker: Marker, generation: int | None = None) -> bool:
+    """Whether a sink ends where the state stands, on the same timeline; of the current generation unless said.
+
+    The link alone does not tell: a file source counts the entries of its log, so on another timeline the same link
+    stands for other rows. A generation that never began has decided nothing: what it marks is where a sink began.
+    """
+    if marker.at != state or state == NOTHING:
+        return marker.at == state
+    base = world.bases.get(marker.decided)
+    if base is None or base.void:
+        return True
+    steps = lineage(world, generation)
+    return any(g == marker.decided and (reach is None or state.epoch <= reach) for g, _, reach in steps)
+
+
 @dataclass(frozen=True)
 class Known:
     """A state to go on from: Spark's directory as it lies there (`warm`), a checkpoint, or nothing at all."""
@@ -49,11 +73,13 @@ class Known:
 class SinkView:
     """A sink as it was found after the fence, and whether it can go back to where the state stands, or why not.
 
-    `was_there` says that the checkpoint or a decision knows it: one without a marker then was emptied or made anew.
+    `is_there` says that it stands there already, `was_there` that the checkpoint or a decision knows it: one without a
+    marker then was emptied or made anew.
     """
 
     marker: Marker | None
     why_not_back: str | None = None
+    is_there: bool = False
     was_there: bool = False
     may_double: bool = False
     """Whether it may stay ahead of the state, and get rows twice."""
@@ -123,7 +149,7 @@ def _plan_sink(
         if view.was_there:
             return "it was written to before, and holds no marker any more: it was emptied or made anew"
         return SinkPlan(state.at, begins=True)
-    if _is_on(state, counted, adopted, marker):
+    if view.is_there or _is_ahead(state, counted, adopted, marker):
         return SinkPlan(marker.at)
     # Only who asks to go somewhere may be taken forward: a table that somebody took back by hand stays where it is.
     if marker.at.epoch < state.at.epoch and not (rewind and view.can_jump):
@@ -135,10 +161,8 @@ def _plan_sink(
     return SinkPlan(state.at, rolls_back=True)
 
 
-def _is_on(state: Known, counted: Mapping[int, Sequence[EpochDecision]], adopted: int, marker: Marker) -> bool:
-    """Whether what a sink ends with is the state's own link, or one that a decision up to the adopted epoch made."""
-    if marker.at == state.at:
-        return True
+def _is_ahead(state: Known, counted: Mapping[int, Sequence[EpochDecision]], adopted: int, marker: Marker) -> bool:
+    """Whether what a sink ends with is what a decision after the state and up to the adopted epoch made."""
     if not state.at.epoch < marker.at.epoch <= adopted:
         return False
     several = counted[marker.at.epoch]

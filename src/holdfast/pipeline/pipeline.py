@@ -31,6 +31,7 @@ from holdfast.pipeline.replay import replay as replay_epochs
 from holdfast.pipeline.run import Run
 from holdfast.pipeline.schemas import arrow_schema
 from holdfast.pipeline.sources.of_query import sources_of
+from holdfast.pipeline.staging import sweep
 from holdfast.pipeline.starting import Recovery, Starting
 from holdfast.pipeline.takeover import Taken, look_at_pipeline, take_pipeline
 from holdfast.pipeline.work import Work, at_work
@@ -94,6 +95,8 @@ class Pipeline:
             table.name = table_name
         for sink_name, sink in self.sinks.items():
             check_name("sink", sink_name)
+            if not isinstance(sink, Sink):
+                raise BadValue(f"sink {sink_name!r}", f"{sink!r} is none: such as holdfast.sinks.Delta(…) gives one")
             sink.name = sink_name
             refuse_mode(sink_name, output_mode, sink.mode, changelog=changelog)
 
@@ -149,6 +152,8 @@ class Pipeline:
             replay_epochs(
                 lambda versions: self._writer(start, work, versions), start.home, work.name, taken, work.running
             )
+            if start.is_mine:
+                sweep(start.home.address("staging"), taken.generation.number)
             writer = self._writer(start, work, start.versions)
             query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
             live = live_query(query)

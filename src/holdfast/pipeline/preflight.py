@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 
 from holdfast.decide.replayable import SourceFinding
 from holdfast.decide.start import decisions_that_count
-from holdfast.decide.timeline import World, newest
+from holdfast.decide.timeline import World, timeline
 from holdfast.draft import Description
-from holdfast.errors import SourcesGone
+from holdfast.errors import Damage, SourcesGone
+from holdfast.manifest import Manifest
 from holdfast.pipeline.sources.contract import Source
 from holdfast.pipeline.sources.past import (
     Stand,
@@ -68,15 +70,21 @@ class Preflight:
         if self._judged is None or self._judged[0] != at:
             logged = logged_by(later)
             furthest = stand_of_offsets(later[-1].epoch, later[-1].offsets) if later else begin
-            top = newest(world) if self._rewind else None
-            if top is not None:
-                last = self._records.manifest(top)
+            last = self._newest_readable(world) if self._rewind else None
+            if last is not None:
                 for key, entries in logged_in(self._records, last).items():
                     logged.setdefault(key, []).extend(entries)
                 furthest = max(furthest, stand_of_manifest(last), key=lambda each: each.epoch)
             pasts = pasts_of(self._sources, begin, furthest, logged)
             self._judged = at, [finding for source, past in pasts for finding in source.judge(past)]
         return self._judged[1]
+
+    def _newest_readable(self, world: World) -> Manifest | None:
+        """A damaged checkpoint may be the very reason to go back: what it knew can't be asked for."""
+        for slot in reversed(timeline(world)):
+            with suppress(Damage):
+                return self._records.manifest(slot)
+        return None
 
     def require(self, findings: Sequence[SourceFinding]) -> None:
         """Raise SourcesGone for what was found and is not accepted."""

@@ -31,7 +31,7 @@ from holdfast.store import Address
 from holdfast.store.address import LocalAddress, read_address
 from holdfast.store.disk import sync_below
 
-__all__ = ["FolderStaging", "StagingPlace", "choose_place"]
+__all__ = ["FolderStaging", "StagingPlace", "choose_place", "sweep"]
 
 SETTINGS = {
     # Older ways of writing times are refused by table formats.
@@ -61,6 +61,18 @@ def choose_place(home: Home, sinks: Sequence[Sink]) -> tuple[StagingPlace, Sink 
         if root is not None and root.is_everywhere != home.is_local:
             return StagingPlace(root, SparkPlace(root.url, root.options).spelled(home.url)), sink
     return StagingPlace(home.address("staging"), home.spelled("staging")), None
+
+
+def sweep(place: Address, generation: int) -> None:
+    """Take away what attempts of older generations left at a place that no table owns.
+
+    Only once every epoch that they decided is in every sink, and while nobody else is at work there.
+    """
+    store = place.store()
+    for folder in store.folders(""):
+        parts = folder.split("-")
+        if parts[0] == "hf" and len(parts) == 4 and parts[1].isdecimal() and int(parts[1]) < generation:
+            store.delete([info.key for info in store.list(f"{folder}/")])
 
 
 class FolderStaging(Staging):
@@ -95,14 +107,6 @@ class FolderStaging(Staging):
     def remove(self, staged: Staged) -> None:
         store = self._address(staged).store()
         store.delete([info.key for info in store.list("")])
-
-    def sweep(self, generation: int) -> None:
-        """Take away what attempts of older generations left. Only once no decision of theirs needs it any more."""
-        store = self._place.address.store()
-        for folder in store.folders(""):
-            parts = folder.split("-")
-            if parts[0] == "hf" and len(parts) == 4 and parts[1].isdecimal() and int(parts[1]) < generation:
-                store.delete([info.key for info in store.list(f"{folder}/")])
 
     def _address(self, staged: Staged) -> Address:
         """Where rows were staged, with what opens it."""

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from holdfast.decide.start import Known
 from holdfast.decide.timeline import World, lineage, newest
 from holdfast.epochs import Link
-from holdfast.errors import InvalidManifest, MissingRecords
+from holdfast.errors import Damage, InvalidManifest, MissingRecords
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest
@@ -67,15 +67,13 @@ class Starting:
         """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
         if self.target is not None:
             return self._from(Known("checkpoint", _link(self.target)), self.target)
-        slot = newest(world)
-        manifest = self.stored.records.manifest(slot) if slot else None
+        manifest = self._newest(world)
         self.warm = self._find_warm(world, manifest) if self.is_mine else None
         if self.warm is not None:
             return self._from(Known("warm", self.warm.at), manifest)
-        chosen = choose(self.stored.records, Demands())
-        self.skipped = chosen.skipped
-        if chosen.manifest is not None:
-            return self._from(Known("checkpoint", _link(chosen.manifest)), chosen.manifest)
+        manifest = self._newest_whole()
+        if manifest is not None:
+            return self._from(Known("checkpoint", _link(manifest)), manifest)
         if self.origin is not None:
             return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said, self.origin.query())
         self._refuse_half_begun(world)
@@ -136,6 +134,19 @@ class Starting:
         if epoch in taken.decided:
             return taken.decided[epoch][0].states
         return load_driver_states(self.stored.records, manifest) if manifest and manifest.epoch == epoch else {}
+
+    def _newest(self, world: World) -> Manifest | None:
+        """The newest checkpoint whose record can be read: what it holds is looked at only if it is needed."""
+        slot = newest(world)
+        try:
+            return self.stored.records.manifest(slot) if slot else None
+        except Damage:
+            return self._newest_whole()
+
+    def _newest_whole(self) -> Manifest | None:
+        chosen = choose(self.stored.records, Demands())
+        self.skipped = chosen.skipped
+        return chosen.manifest
 
     def _from(self, state: Known, manifest: Manifest | None) -> Found:
         after = state.at.epoch - 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.claim import Begin, Generation, Reason, take_over
-from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start
+from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start, stands_at
 from holdfast.decide.timeline import World, current, timeline
 from holdfast.epochs import EpochDecision, Holder, Link, Marker, Target
 from holdfast.errors import Fenced, SinksAhead, SinkTaken
@@ -207,18 +207,27 @@ class _Taking:
 
     def _plan(self, world: World, markers: Mapping[str, Marker | None]) -> _Planned:
         found = self._find(world)
-        counted = decisions_that_count(world, found.decisions)
-        known = {name for several in counted.values() for name in several[0].backs}
-        known |= targets_in(found.follows).keys() if found.follows else set()
         # To what is no ancestor of where a sink stands there is no way back, whatever the numbers of epochs say.
         sideways = self._rewind and found.follows is not None and found.follows.at not in timeline(world)
+        of = found.follows.at.generation if sideways and found.follows else None
+        counted = decisions_that_count(world, found.decisions, of)
+        known = {name for several in counted.values() for name in several[0].backs}
+        known |= targets_in(found.follows).keys() if found.follows else set()
         views = {}
         for name, sink in self._sinks.items():
             why, marker = None, markers[name]
+            is_there = marker is not None and stands_at(world, found.state.at, marker, of)
             if sideways and not sink.can_jump:
                 why = "that lies off the timeline, and it can only go back the way that it came"
-            elif marker is not None and marker.at != found.state.at:
+            elif marker is not None and not is_there:
                 target = target_of(found.follows, found.state.at, name, counted)
                 why = what_bars(sink, target, discard_foreign=self._discard_foreign)
-            views[name] = SinkView(marker, why, was_there=name in known, can_jump=sink.can_jump)
+            views[name] = SinkView(
+                marker,
+                why,
+                is_there,
+                was_there=name in known,
+                may_double=duplicates_in(name) in self._accept,
+                can_jump=sink.can_jump,
+            )
         return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted)

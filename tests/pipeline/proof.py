@@ -1,0 +1,308 @@
+"""A pipeline from files into real sinks of chosen kinds; as a program of its own it dies, or falls asleep, at a step.
+
+`python -m pipeline.proof ORDER`, an Order as JSON. It ends with the exit code of the error that stopped it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import holdfast
+from holdfast.errors import HoldfastError
+from holdfast.handles import StoredPipeline
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.pipeline.run import Run
+from holdfast.sinks.contract import Sink
+from pipeline.targets import Row, Target, make_target, name_of, open_sink, rows_in
+from spark.events import LATENESS, files_of
+from spark.workloads import STORES, configured
+
+__all__ = ["Died", "Proof", "Prove", "Truth", "die_at", "read_events", "steps_of", "summed"]
+
+TESTS = Path(__file__).resolve().parents[1]
+NAME = "sums"
+EVENTS = files_of("events")
+NOW = {"availableNow": True}
+SECONDS = 240
+CONF = {
+    **STORES["changelog-2"],
+    # A batch without data, run wherever a run comes to its end, moves which late rows the next one drops: then no
+    # uninterrupted run would be the truth. `test_pipeline.py` has them.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def summed(events: DataFrame) -> DataFrame:
+    """Sums of windows, each put out once, when the watermark has passed it."""
+    timed = events.withColumn("time", F.timestamp_seconds("at")).withWatermark("time", LATENESS)
+    sums = timed.groupBy(F.window("time", "15 seconds"), "key").agg(F.count("*").alias("n"), F.sum("value").alias("t"))
+    return sums.selectExpr("CAST(window.start AS LONG) AS start", "key", "n", "t AS total")
+
+
+def read_events(spark: SparkSession, inputs: Path, per_batch: int) -> DataFrame:
+    reader = spark.readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", per_batch)
+    return reader.json(str(inputs / "events"))
+
+
+def steps_of(sinks: Mapping[str, Sink]) -> list[str]:
+    """The steps of an epoch, by the names that the protocol calls them."""
+    return ["begin", "staged", "prepared", "decided", "looked", *(f"committed {name}" for name in sinks), "committed"]
+
+
+class Truth:
+    """What plain Spark puts out that nobody interrupts: of so many files, one a batch, or cut in other ways."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self._spark = spark
+        self._root = root
+        self._known: dict[tuple[tuple[int, int], ...], list[Row]] = {}
+
+    def __call__(self, files: int) -> list[Row]:
+        return self.cut((files, 1))
+
+    def cut(self, *parts: tuple[int, int]) -> list[Row]:
+        """Each part is up to how many files it reads, and how many of them make a batch."""
+        if parts not in self._known:
+            found: list[Row] = []
+            place = self._root / f"{len(self._known)}"
+            for upto, per_batch in parts:
+                EVENTS(place, upto)
+                with configured(self._spark, CONF):
+                    writer = summed(read_events(self._spark, place, per_batch)).writeStream
+                    writer = writer.foreachBatch(lambda batch, _epoch: found.extend(map(_row, batch.collect())))
+                    writer = writer.option("checkpointLocation", str(place / "checkpoint"))
+                    writer.trigger(availableNow=True).start().awaitTermination()
+            self._known[parts] = sorted(found)
+        return self._known[parts]
+
+
+def _row(row: tuple[int, str, int, int]) -> Row:
+    return (row[0], row[1], row[2], row[3])
+
+
+class Died(Exception):
+    """A pipeline came to its end here."""
+
+
+def die_at(step: str, times: int = 1) -> Callable[[str], None]:
+    """A `reach` that ends a pipeline of this process at a step, reached for so many times."""
+    left = times
+
+    def reach(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if name == step and left == 0:
+            raise Died(step)
+
+    return reach
+
+
+class Order(NamedTuple):
+    """What the program shall do: run with these targets, and at a step for so many times send itself a signal."""
+
+    root: str
+    targets: dict[str, Target]
+    home: str = "home"
+    step: str = ""
+    times: int = 1
+    signal: int = signal.SIGKILL
+
+
+class Proof:
+    """Inputs, a repository, Spark's directories and the targets of a pipeline."""
+
+    def __init__(self, root: Path, targets: Mapping[str, Target]) -> None:
+        self.root = root
+        self.targets = dict(targets)
+        self.home = root / "home"
+        self.repository = holdfast.open(str(root / "repository"), create=True)
+
+    @classmethod
+    def of(cls, kinds: tuple[str, ...], root: Path, server: Callable[[str], object]) -> Proof:
+        return cls(root, {name_of(kind): make_target(kind, root, server) for kind in kinds})
+
+    @property
+    def stored(self) -> StoredPipeline:
+        return self.repository.pipeline(NAME)
+
+    def inputs(self, batches: int) -> None:
+        EVENTS(self.root, batches)
+
+    def rows(self) -> dict[str, list[Row]]:
+        """What a reader finds in each target."""
+        return {name: rows_in(target) for name, target in self.targets.items()}
+
+    def differing(self, truth: list[Row]) -> dict[str, tuple[set[Row], list[Row]]]:
+        """The targets that do not hold the truth: what they lack, and what they have too much."""
+        wrong = {}
+        for name, rows in self.rows().items():
+            if rows != truth:
+                surplus = [*rows]
+                for row in truth:
+                    with suppress(ValueError):
+                        surplus.remove(row)
+                wrong[name] = (set(truth) - set(rows), surplus)
+        return wrong
+
+    def lose_home(self) -> None:
+        """Move the folder away: Spark's upkeep may still be at work in it, and would race who removes it."""
+        self.home.rename(self.root / f"lost-{time.monotonic_ns()}")
+
+    def damage_checkpoints(self, after: int) -> None:
+        """Cut short the records of all checkpoints after an epoch."""
+        records = self.stored.records
+        for checkpoint in self.stored.checkpoints():
+            if checkpoint.epoch > after:
+                path = self.root / "repository" / records.keys.manifest(checkpoint.slot)
+                path.write_bytes(path.read_bytes()[:100])
+
+    # ---- in this process ----
+
+    def pipeline(
+        self,
+        spark: SparkSession,
+        *,
+        per_batch: int = 1,
+        query: Callable[[DataFrame], DataFrame] = summed,
+        reach: Callable[[str], None] | None = None,
+        **more: Any,
+    ) -> Pipeline:
+        sources = {"events": read_events(spark, self.root, per_batch)}
+        sinks = {name: open_sink(target) for name, target in self.targets.items()}
+        made = Pipeline(NAME, sources=sources, query=query, sinks=sinks, **more)
+        if reach is not None:
+            made._reach = reach
+        return made
+
+    def run(self, pipeline: Pipeline, *, home: Path | None = None, every: str = "2 batches", **more: Any) -> Run:
+        """Run to the end of what there is. Raises what ended it before."""
+        place = home or self.home
+        try:
+            with configured(pipeline.sources["events"].sparkSession, CONF):
+                run = pipeline.start(self.repository, checkpoint_dir=place, every=every, trigger=NOW, **more)
+                run.await_termination()
+            return run
+        finally:
+            for sink in pipeline.sinks.values():
+                sink.close()
+
+    def rewind(self, pipeline: Pipeline, to: str) -> None:
+        try:
+            pipeline.rewind(self.repository, to=to, checkpoint_dir=self.home)
+        finally:
+            for sink in pipeline.sinks.values():
+                sink.close()
+
+    # ---- in a process of its own ----
+
+    def dies(self, step: str, times: int = 2) -> bool:
+        """Run it until it is killed at a step, reached for so many times; False if it came to its end before."""
+        with self._program(step, times, signal.SIGKILL) as process:
+            return _ended(process) == -signal.SIGKILL
+
+    def dies_by_chance(self, chance: random.Random, within: float) -> bool:
+        """Run it and kill it at some instant after Spark has started; False if it came to its end before."""
+        with self._program() as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, within))
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            return _ended(process) == -signal.SIGKILL
+
+    @contextmanager
+    def asleep(self, step: str, times: int = 2) -> Iterator[Callable[[], int]]:
+        """Run it until it falls asleep at a step, JVM and all; what is given wakes it, and gives its exit code."""
+        with self._program(step, times, signal.SIGSTOP) as process:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), f"it ended with {status} and never came to {step!r}"
+
+            def wake() -> int:
+                os.killpg(process.pid, signal.SIGCONT)
+                return _ended(process)
+
+            yield wake
+
+    @contextmanager
+    def _program(
+        self, step: str = "", times: int = 1, then: signal.Signals = signal.SIGKILL
+    ) -> Iterator[subprocess.Popen[str]]:
+        order = Order(str(self.root), self.targets, str(self.home), step, times, then)
+        paths = [path for path in (os.environ.get("PYTHONPATH"), str(TESTS)) if path]
+        with (self.root / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.proof", msgspec.json.encode(order).decode()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        with process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+Prove: TypeAlias = Callable[..., Proof]
+
+
+def _ended(process: subprocess.Popen[str]) -> int:
+    code = process.wait(SECONDS)
+    # The JVM of one that was killed may not have gone yet, and a file that it has open is not free before it has.
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+    return code
+
+
+def signal_at(step: str, times: int, then: int) -> Callable[[str], None]:
+    """Send a signal to this program and its JVM when a step is reached for so many times."""
+    left = times
+
+    def reach(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if name == step and left == 0:
+            os.killpg(os.getpgrp(), then)
+            # It may reach another thread first, and this one would be well into the next step by then.
+            time.sleep(1)
+
+    return reach
+
+
+def main(given: str) -> int:
+    from spark.session import start_session
+
+    order = msgspec.json.decode(given, type=Order)
+    proof = Proof(Path(order.root), order.targets)
+    proof.home = Path(order.home)
+    spark = start_session()
+    print("running", flush=True)
+    try:
+        proof.run(proof.pipeline(spark, reach=signal_at(order.step, order.times, order.signal)))
+    except HoldfastError as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""Pipelines into real tables, files and topics, killed, robbed of their directories, and overtaken: at every step, and
+by chance. In the end each target holds what an uninterrupted run puts out: nothing lost, nothing doubled.
+
+`make test` has a sample, `make soak` all steps with every kind of sink, alone and with others.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.errors import Fenced
+from pipeline.proof import Proof, Prove, Truth, steps_of
+from pipeline.targets import KINDS
+from spark.soaking import soak_chance, soak_rounds
+
+PAIRS = [("kafka", "delta"), ("postgres upsert", "iceberg"), ("duckdb", "parquet in s3")]
+THREES = [
+    ("delta", "postgres", "kafka"),
+    ("iceberg in s3", "sqlite", "parquet"),
+    ("delta upsert", "duckdb upsert", "delta in s3"),
+]
+CROWDS = [*((kind,) for kind in KINDS), *PAIRS, *THREES]
+
+
+def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: str = "") -> None:
+    """Run to the end of the input, which every target then holds once."""
+    proof.inputs(batches)
+    proof.run(proof.pipeline(spark))
+    assert proof.differing(truth(batches)) == {}, why
+
+
+# ---- killed ----
+
+
+def test_three_sinks_hold_the_truth_through_kills_before_and_after_the_decision_and_a_lost_directory(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("delta", "postgres", "kafka")
+    proof.inputs(10)
+    assert proof.dies("prepared", 3)
+    assert proof.dies("committed postgres", 2)
+    proof.lose_home()
+    assert proof.dies("committed kafka", 2)
+    finish(proof, spark, truth, 11)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
+@pytest.mark.parametrize("kinds", CROWDS, ids=" + ".join)
+def test_killed_at_every_step_nothing_is_lost_or_doubled(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], lose: bool
+) -> None:
+    proof = prove(*kinds)
+    steps = steps_of(proof.targets)
+    for number, step in enumerate(steps):
+        proof.inputs(3 * number + 4)
+        assert proof.dies(step, 2), step
+        if lose:
+            proof.lose_home()
+    finish(proof, spark, truth, 3 * len(steps) + 4)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kinds", THREES, ids=" + ".join)
+def test_killed_by_chance_nothing_is_lost_or_doubled(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...]
+) -> None:
+    proof, chance, rounds = prove(*kinds), soak_chance(), soak_rounds(20)
+    kills = losses = 0
+    for number in range(rounds):
+        proof.inputs(4 * number + 4)
+        kills += proof.dies_by_chance(chance, 8)
+        if proof.home.exists() and chance.random() < 0.25:
+            proof.lose_home()
+            losses += 1
+    finish(proof, spark, truth, 4 * rounds + 4)
+    print(f"{kills} of {rounds} were killed, and {losses} directories lost")
+
+
+# ---- overtaken ----
+
+
+def overtake(proof: Proof, spark: SparkSession, truth: Truth, step: str, batches: int, elsewhere: bool) -> None:
+    """One falls asleep at a step, another takes over and runs to the end, and the first goes on where it was."""
+    proof.inputs(batches)
+    with proof.asleep(step) as wake:
+        home, asleep_in = proof.root / f"home-{batches}" if elsewhere else proof.home, {*proof.home.glob("run-*")}
+        proof.run(proof.pipeline(spark), home=home)
+        assert {*home.glob("run-*")} - asleep_in, "never two Sparks in one directory"
+        assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
+        assert wake() == Fenced.exit_code, f"asleep at {step}"
+    assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
+
+
+def test_one_that_slept_at_a_step_and_was_overtaken_is_fenced_by_every_sink(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("iceberg", "duckdb", "postgres upsert")
+    overtake(proof, spark, truth, "looked", 6, elsewhere=False)
+    finish(proof, spark, truth, 8)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same folder", "another folder"])
+@pytest.mark.parametrize("kinds", CROWDS, ids=" + ".join)
+def test_one_that_slept_at_any_step_and_was_overtaken_is_fenced(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], elsewhere: bool
+) -> None:
+    proof = prove(*kinds)
+    steps = steps_of(proof.targets)
+    for number, step in enumerate(steps):
+        overtake(proof, spark, truth, step, 5 * number + 5, elsewhere)
+    finish(proof, spark, truth, 5 * len(steps) + 5)

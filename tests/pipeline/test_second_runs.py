@@ -1,0 +1,107 @@
+"""Epochs that are run a second time: as they were cut, also when that is cut off; and queries that give other rows."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from holdfast.errors import NotDeterministic
+from pipeline.proof import Proof, Prove, Truth, die_at, summed
+
+
+def test_a_replay_that_is_cut_off_again_and_again_still_ends_as_it_was(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite", "delta")
+    proof.inputs(8)
+    proof.run(proof.pipeline(spark), every="2 batches")
+    for step in ("staged", "committed"):
+        lose_state(proof, after=2)
+        with pytest.raises(PySparkException):
+            proof.run(proof.pipeline(spark, per_batch=3, reach=die_at(step, 3)))
+    proof.inputs(12)
+    recovered = proof.run(proof.pipeline(spark, per_batch=3)).recovery
+    assert recovered.replays, "some were left to this run"
+    assert proof.differing(truth.cut((8, 1), (12, 3))) == {}
+
+
+def test_what_a_run_that_died_has_staged_is_swept_by_the_next(spark: SparkSession, prove: Prove, truth: Truth) -> None:
+    proof = prove("sqlite")
+    proof.inputs(4)
+    for step in ("staged", "prepared", "looked"):
+        with pytest.raises(PySparkException):
+            proof.run(proof.pipeline(spark, reach=die_at(step, 2)))
+        assert any(proof.home.glob("staging/hf-*/*"))
+    proof.run(proof.pipeline(spark))
+    assert not any(proof.home.glob("staging/hf-*/*"))
+    assert proof.differing(truth(4)) == {}
+
+
+def lose_state(proof: Proof, after: int) -> None:
+    """Lose Spark's directories and all checkpoints after an epoch: the epochs since are to be run again."""
+    proof.damage_checkpoints(after)
+    proof.lose_home()
+
+
+def test_replayed_freely_late_rows_fall_elsewhere_so_epochs_are_replayed_as_they_were_cut(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    """The same files in batches of three give other sums: more rows come before the watermark has moved."""
+    proof = prove("sqlite", "parquet")
+    proof.inputs(9)
+    proof.run(proof.pipeline(spark), every="2 batches")
+    lose_state(proof, after=2)
+    assert truth(9) != truth.cut((9, 3)), "or this shows nothing"
+    recovered = proof.run(proof.pipeline(spark, per_batch=3)).recovery
+    assert recovered.replays
+    assert proof.differing(truth(9)) == {}
+
+
+def test_who_asks_for_a_free_replay_gets_other_batches_and_every_sink_goes_along(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite", "parquet")
+    proof.inputs(9)
+    proof.run(proof.pipeline(spark), every="2 batches")
+    lose_state(proof, after=4)
+    recovered = proof.run(proof.pipeline(spark, per_batch=3), replay="free").recovery
+    assert set(recovered.rolled_back) == {"sqlite", "parquet"}
+    assert proof.differing(truth.cut((recovered.epoch + 1, 1), (9, 3))) == {}
+
+
+# ---- other rows the second time ----
+
+
+def by_chance(events: DataFrame) -> DataFrame:
+    """Sums that no second run gives again: each run of the query has a seed of its own."""
+    return summed(events.withColumn("value", F.col("value") + (F.rand() * 1_000_000).cast("long")))
+
+
+def killed_after_its_decision(proof: Proof, spark: SparkSession, step: str) -> None:
+    proof.inputs(4)
+    more = {"query": by_chance, "output_mode": "update", "changelog": True}
+    with pytest.raises(PySparkException):
+        proof.run(proof.pipeline(spark, reach=die_at(step, 3), **more))
+
+
+@pytest.mark.parametrize("step", ["looked", "committed duckdb-upsert"])
+def test_rows_of_another_run_take_the_place_of_the_first_in_all_sinks(
+    spark: SparkSession, prove: Prove, step: str
+) -> None:
+    proof = prove("delta upsert", "duckdb upsert")
+    killed_after_its_decision(proof, spark, step)
+    proof.run(proof.pipeline(spark, query=by_chance, output_mode="update"))
+    rows = proof.rows()
+    assert rows["delta-upsert"] == rows["duckdb-upsert"], "never the rows of one run here and of another there"
+    assert len(rows["delta-upsert"]) > 0
+
+
+def test_rows_of_another_run_are_found_out_where_a_sink_can_not_go_back(spark: SparkSession, prove: Prove) -> None:
+    proof = prove("kafka", "duckdb upsert")
+    killed_after_its_decision(proof, spark, "committed kafka")
+    before = proof.rows()
+    with pytest.raises(NotDeterministic, match="kafka"):
+        proof.run(proof.pipeline(spark, query=by_chance, output_mode="update", changelog=True))
+    assert proof.rows() == before
