@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -223,6 +223,12 @@ class Proof:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             return _ended(process) == -signal.SIGKILL
+
+    def race(self, drivers: int) -> list[int]:
+        """Run it so many times at once; gives their exit codes."""
+        with ExitStack() as stack:
+            processes = [stack.enter_context(self._program()) for _ in range(drivers)]
+            return [_ended(process) for process in processes]
 
     @contextmanager
     def asleep(self, step: str, times: int = 2) -> Iterator[Callable[[], int]]:

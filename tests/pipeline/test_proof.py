@@ -115,3 +115,19 @@ def test_one_that_slept_at_any_step_and_was_overtaken_is_fenced(
     for number, step in enumerate(steps):
         overtake(proof, spark, truth, step, 5 * number + 5, elsewhere)
     finish(proof, spark, truth, 5 * len(steps) + 5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kinds", THREES, ids=" + ".join)
+def test_of_several_drivers_at_once_the_last_to_claim_goes_on_and_the_others_are_fenced(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...]
+) -> None:
+    proof, rounds = prove(*kinds), soak_rounds(10)
+    codes: list[int] = []
+    for number in range(rounds):
+        proof.inputs(8 * number + 8)
+        codes += proof.race(3)
+    assert set(codes) <= {0, Fenced.exit_code}
+    finish(proof, spark, truth, 8 * rounds + 8)
+    print(f"{codes.count(Fenced.exit_code)} of {len(codes)} were fenced")
