@@ -49,7 +49,7 @@ class _Noted(NamedTuple):
 class Running:
     """What foreachBatch calls for every epoch of a generation. Remembers how things stood after each.
 
-    `directory` is where Spark logs the epochs.
+    `directory` is where Spark logs the epochs; `look` raises Fenced if another has claimed the pipeline.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Running:
         tables: Mapping[str, str],
         add_sources: Callable[[Description], Description],
         join: Callable[[], None],
+        look: Callable[[], None],
         tell: Listener,
     ) -> None:
         self.upkeep = upkeep
@@ -77,6 +78,7 @@ class Running:
         self._staging = staging
         self._states = states
         self._join = join
+        self._look = look
         self._tell = tell
         self._noted: dict[int, _Noted] = {}
         self._lock = threading.Lock()
@@ -89,14 +91,27 @@ class Running:
             decision = self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging, self.tables))
         except Exception as error:
             # Spark tells of it in words only.
-            self.error = error
-            if isinstance(error, Fenced):
-                self._tell(TakenOver(error.by))
-            raise
+            fenced = error if isinstance(error, Fenced) else self._overtaken()
+            self.error = fenced or error
+            if fenced is not None:
+                self._tell(TakenOver(fenced.by))
+            if fenced is None or fenced is error:
+                raise
+            raise fenced from error
         self._note(epoch)
         staged, seconds = decision.staged, time.perf_counter() - began
         self._tell(EpochCommitted(epoch, staged.rows, staged.size_bytes, seconds, dict(self._epochs.seconds)))
         self.upkeep.release()
+
+    def _overtaken(self) -> Fenced | None:
+        """Whoever takes a pipeline over drives its epochs on and clears up: what fails here then fails for that."""
+        try:
+            self._look()
+        except Fenced as fenced:
+            return fenced
+        except HoldfastError:
+            return None  # What failed first says more.
+        return None
 
     def positions(self, epoch: int) -> Mapping[str, Target]:
         """Where each sink stood after an epoch."""

@@ -83,6 +83,7 @@ def at_work(
             tables=start.versions,
             add_sources=Identities(start.sources).add,
             join=carrier.join,
+            look=publisher.look_for_claim,
             tell=tell,
         )
         yield Work(running, name)
