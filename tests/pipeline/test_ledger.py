@@ -6,11 +6,14 @@ import time
 
 import pytest
 
+import holdfast
 from holdfast.epochs import EpochDecision, Link, Staged
 from holdfast.errors import DamagedRecord, StoreUnavailable
+from holdfast.layout import Slot
 from holdfast.pipeline import carrier as carrying
 from holdfast.pipeline.carrier import Carrier
 from holdfast.pipeline.ledger import Ledger, merged
+from holdfast.pipeline.trimming import trim
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.faults import CountingStore
 
@@ -128,3 +131,22 @@ def test_many_epochs_between_two_captures_cost_few_requests() -> None:
     carrier.join()
     carrier.close()
     assert sum(store.counts.values()) <= 6
+
+
+def test_a_ledger_is_trimmed_up_to_the_oldest_checkpoint_and_left_alone_if_that_is_damaged() -> None:
+    store = MemoryStore()
+    repository = holdfast.open(store, create=True)
+    with repository.pipeline("orders").recover() as checkpointer:
+        for epoch in (3, 5):
+            checkpointer.save_manifest(checkpointer.begin(epoch))
+    records = repository.pipeline("orders").records
+    ledger = Ledger(records.store, records.keys.ledger)
+    ledger.join(0, [decision(epoch) for epoch in range(3)])
+    ledger.join(0, [decision(epoch) for epoch in range(2, 6)])
+    oldest = records.keys.manifest(Slot(0, 0))
+    whole = records.store.get(oldest)
+    store.put(oldest, whole.replace(b"epoch", b"espoo", 1))
+    assert trim(ledger, holdfast.open(store).pipeline("orders").records, None) == 0
+    store.put(oldest, whole)
+    assert trim(ledger, holdfast.open(store).pipeline("orders").records, None) == 1
+    assert [each.epoch for each in ledger.read()] == [2, 3, 4, 5]

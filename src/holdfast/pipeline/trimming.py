@@ -6,6 +6,7 @@ from bisect import bisect_left
 
 from holdfast.decide.ledger import removable
 from holdfast.decide.timeline import World, timeline
+from holdfast.errors import Damage
 from holdfast.ids import now_ms
 from holdfast.pipeline.ledger import Ledger
 from holdfast.repository.pipeline import PipelineRecords
@@ -26,12 +27,18 @@ def trim(ledger: Ledger, records: PipelineRecords, horizon_ms: int | None) -> in
 
 
 def _oldest(records: PipelineRecords, world: World, horizon_ms: int | None) -> int | None:
-    """The epoch of the oldest checkpoint within the horizon; the newest of all counts always."""
+    """The epoch of the oldest checkpoint within the horizon; the newest of all counts always.
+
+    None if one that has to be asked is damaged: then nothing is known to be too old, and captures go on.
+    """
     slots = timeline(world)
     if not slots:
         return None
     first = 0
-    if horizon_ms is not None:
-        since = now_ms() - horizon_ms
-        first = min(bisect_left(slots, since, key=lambda slot: records.head(slot).timestamp_ms), len(slots) - 1)
-    return records.head(slots[first]).epoch
+    try:
+        if horizon_ms is not None:
+            since = now_ms() - horizon_ms
+            first = min(bisect_left(slots, since, key=lambda slot: records.head(slot).timestamp_ms), len(slots) - 1)
+        return records.head(slots[first]).epoch
+    except Damage:
+        return None
