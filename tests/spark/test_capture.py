@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from holdfast.layout import Slot
 from holdfast.names import ask, name_checkpoint, waiting_requests
 from holdfast.records import Answer
 from holdfast.repository.uploads import Limits
+from holdfast.spark import capture
 from holdfast.spark.capture import Capturer, NotYet, Same, Taken
 from holdfast.spark.lay import lay_down
 from holdfast.spark.quiet import Stillness, logs_of
@@ -262,6 +264,24 @@ def test_another_capture_that_was_faster_is_no_error(pipeline: StoredPipeline, m
     outcome = slow.take()
     assert isinstance(outcome, Same)
     assert outcome.manifest.at == Slot(0, 1)
+
+
+def test_two_that_begin_at_once_do_not_take_the_same_batch_twice(
+    pipeline: StoredPipeline, made: MadeDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has found no checkpoint when it looked; the first one's is there when its claim stands."""
+    ran(made, 3)
+    first, second = capturer(pipeline, made), capturer(pipeline, made)
+    cut = capture.cut_at
+
+    def cut_while_the_first_is_faster(*arguments: Any) -> object:
+        monkeypatch.setattr(capture, "cut_at", cut)
+        assert isinstance(first.take(), Taken)
+        return cut(*arguments)
+
+    monkeypatch.setattr(capture, "cut_at", cut_while_the_first_is_faster)
+    assert isinstance(second.take(), Same)
+    assert [checkpoint.epoch for checkpoint in pipeline.checkpoints()] == [1]
 
 
 def test_another_capture_that_goes_on_past_the_look_is_not_taken_for_a_rewind(

@@ -300,6 +300,9 @@ class Capturer:
     ) -> Taken | Same | None:
         """Make a checkpoint of a cut; None if a file of it went or changed before it was read."""
         publisher = self._stand()
+        if publisher.tip is not None and publisher.tip.epoch >= cut.epoch:
+            # Another capture published it between our look and our claim: it is in what the generation began from.
+            return None
         draft = publisher.begin(cut.epoch, requests=requests)
         try:
             read = fill(draft, cut, self.directory, self._limits.single, self._mover)

@@ -74,18 +74,20 @@ class Folder(Opened):
             return True
 
 
-def make_folders(path: str) -> None:
+def make_folders(path: str, *, durable: bool = True) -> None:
     """Make a folder and those above it that are missing, each entered durably in the one above.
 
-    Raises FileNotFoundError when somebody removes one of them meanwhile: the caller tries again.
+    Without `durable` the caller syncs them all afterwards, which costs one flush and not one for each. Raises
+    FileNotFoundError when somebody removes one of them meanwhile: the caller tries again.
     """
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
-    make_folders(above)
+    make_folders(above, durable=durable)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
-    Folder(above).sync()
+    if durable:
+        Folder(above).sync()
 
 
 def sync_below(root: Path, *, deep: bool = True) -> None:

@@ -5,7 +5,7 @@ it is the create-if-absent; and no reader ever sees a part.
 """
 
 # Plain os calls, as in disk.py.
-# ruff: noqa: PTH100, PTH103, PTH105, PTH106, PTH108, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH105, PTH106, PTH108, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -166,9 +166,9 @@ class FileStore(Store):
             try:
                 return act()
             except FileNotFoundError:
-                # Not synced one by one: whoever wants the object durable syncs its folder and all above it afterwards.
+                # Whoever wants the object durable syncs its folder and all above it afterwards.
                 with contextlib.suppress(FileNotFoundError):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    make_folders(os.path.dirname(path), durable=False)
         return act()
 
     def _sync_folder(self, folder: str) -> None:
