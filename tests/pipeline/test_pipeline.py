@@ -85,10 +85,6 @@ def kill_at_each(place: Place, steps: list[str], lose: bool) -> None:
     assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
 
 
-def test_a_run_that_is_killed_before_and_after_the_decision_loses_and_doubles_nothing(place: Place) -> None:
-    kill_at_each(place, ["staged", "committed log"], lose=False)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
