@@ -44,6 +44,7 @@ class QueryGuard:
         self._home = home
         self.mine = mine
         self._accept = tuple(accept)
+        self._session: dict[str, str | None] = {}
 
     def over(self, find: Callable[[World], Found]) -> Callable[[World], Found]:
         """The same search, which raises QueryChanged if what it finds must not be gone on from."""
@@ -74,7 +75,9 @@ class QueryGuard:
             return None
         # A query keeps them from its first batch on: those of a directory are those of its checkpoints.
         pinned = settings(found.follows) if found.follows else {}
-        session = {name: value for name in pinned if (value := self._spark.conf.get(name, None)) is not None}
+        # Asked once: each costs a call into Java, and they do not change while a pipeline is taken over.
+        self._session.update({n: self._spark.conf.get(n, None) for n in pinned if n not in self._session})
+        session = {name: value for name in pinned if (value := self._session[name]) is not None}
         return judge(before, self.mine.parts, pinned, session)
 
     def note(self, generation: int) -> None:
