@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,10 @@ from holdfast.cli.loading import TARGET, load_pipeline
 from holdfast.cli.render import Styled
 from holdfast.cli.run import HOME
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from holdfast.pipeline.plan import PipelinePlan
+
+__all__ = ["command", "show_plan"]
 
 WOULD_BE_REFUSED = 6
 STYLES = {"silently wrong": "red", "needs reset": "red", "needs migration": "red", "kept from the checkpoint": "yellow"}
@@ -45,6 +48,11 @@ def command(
     pipeline = load_pipeline(target)
     word = to.removeprefix(f"{pipeline.name}@") if to is not None else None
     plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=dict(dir_option))
+    show_plan(session, plan)
+
+
+def show_plan(session: Session, plan: PipelinePlan) -> None:
+    """Show a plan, and end with 6 if it would be refused."""
     if session.as_json:
         session.document(plan.document())
     else:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 
 import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.loading import TARGET, load_pipeline
+from holdfast.cli.plan import show_plan
 from holdfast.cli.run import ACCEPT, DISCARD, HOME, show_recovery
 
 __all__ = ["command"]
-
-WOULD_BE_REFUSED = 6
 
 
 @verb(
@@ -52,12 +50,8 @@ def command(
     options = dict(dir_option)
     if dry_run:
         plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=options)
-        if session.as_json:
-            session.document(plan.document())
-        else:
-            for line in str(plan).splitlines():
-                session.output.line(line)
-        sys.exit(WOULD_BE_REFUSED if plan.refused else 0)
+        show_plan(session, plan)
+        return
     done = pipeline.rewind(
         repository,
         to=word,

@@ -55,6 +55,8 @@ class Sink(ABC):
         self.name = kind.lower()
         self.session: SparkSession | None = None
         """The query's own, for what is large; given before the fence, and None outside of a pipeline."""
+        self._holder: Holder | None = None
+        """Whom `fence` was called for."""
 
     @property
     @abstractmethod
@@ -147,6 +149,12 @@ class Sink(ABC):
 
         One whose way back is gone already is passed over: `why_not_back` tells. Comes again and again with the same.
         """
+
+    def _mine(self) -> Holder:
+        """The holder that this sink was fenced for: only it may write. Raises SinkUnfit before the fence."""
+        if self._holder is None:
+            raise SinkUnfit(self.name, "it was not fenced first")
+        return self._holder
 
     def close(self) -> None:
         """Let go of what is held open. An epoch that was prepared and not committed is redone from its files."""

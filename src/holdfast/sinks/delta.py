@@ -76,7 +76,6 @@ class Delta(Sink):
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._files = TableFiles(self.root)
         self._log = DeltaLog(self.root)
-        self._holder: Holder | None = None
         self._placing = Placing(self, self._files, self._rewriter)
 
     @property
@@ -283,11 +282,6 @@ class Delta(Sink):
         require_holder(self.name, standing.marker if standing else None, self._mine())
         assert standing is not None
         return standing
-
-    def _mine(self) -> Holder:
-        if self._holder is None:
-            raise SinkUnfit(self.name, "it was not fenced first")
-        return self._holder
 
     def _checked(self, schema: pa.Schema) -> Standing | None:
         given = delta_schema(self.name, schema)

@@ -19,6 +19,7 @@ from holdfast.errors import SinkUnfit
 from holdfast.ids import now_ms
 from holdfast.sinks.footers import Path, Range, ranges
 from holdfast.sinks.table_files import DataFile
+from holdfast.sinks.table_types import why_not_in_tables
 
 __all__ = [
     "Active",
@@ -96,7 +97,7 @@ def active_files(sink: str, table: DeltaTable) -> list[Active]:
 def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     """The schema of rows as Delta writes it. Raises SinkUnfit for a type that Delta does not have."""
     for field in schema:
-        if why := _unfit(field.type):
+        if why := why_not_in_tables(field.type, "Delta"):
             raise SinkUnfit(sink, f"the column {field.name} is a {field.type}: {why}")
     try:
         return Schema.from_arrow(schema)
@@ -164,30 +165,6 @@ def _shape(kind: Any) -> Any:
     if isinstance(kind, dict):
         return {name: _shape(value) for name, value in kind.items() if name not in ABOUT}
     return [_shape(value) for value in kind] if isinstance(kind, list) else kind
-
-
-def _unfit(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "" if kind.unit == "us" else "Delta has microseconds"
-    if pa.types.is_map(kind):
-        return _unfit(kind.key_type) or _unfit(kind.item_type)
-    if pa.types.is_struct(kind):
-        return next((why for field in kind if (why := _unfit(field.type))), "")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _unfit(kind.value_type)
-    known = (
-        pa.types.is_boolean,
-        pa.types.is_signed_integer,
-        pa.types.is_float32,
-        pa.types.is_float64,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_date32,
-        pa.types.is_decimal128,
-    )
-    return "" if any(is_known(kind) for is_known in known) else "Delta has no such type"
 
 
 def _partition_text(sink: str, column: str, found: Range) -> str | None:

@@ -87,7 +87,6 @@ class Iceberg(Sink):
         self._owns_catalog = not isinstance(catalog, Catalog)
         self._catalog = load_catalog_of(catalog)
         self._log = IcebergLog(self._catalog, table)
-        self._holder: Holder | None = None
         self._place: _Place | None = None
         self._near: dict[str, FileScanTask] = {}
         self._of: Table | None = None
@@ -333,11 +332,6 @@ class Iceberg(Sink):
         require_holder(self.name, standing.marker if standing else None, self._mine())
         assert standing is not None
         return standing
-
-    def _mine(self) -> Holder:
-        if self._holder is None:
-            raise SinkUnfit(self.name, "it was not fenced first")
-        return self._holder
 
     def _placed(self) -> _Place:
         self._mine()

@@ -34,6 +34,7 @@ from holdfast.errors import SinkUnfit
 from holdfast.sinks.footers import Path, ranges, type_name
 from holdfast.sinks.rewrite import Part
 from holdfast.sinks.table_files import DataFile as PlacedFile
+from holdfast.sinks.table_types import why_not_in_tables
 from holdfast.store import Address
 from holdfast.store.address import CloudAddress, read_address
 from holdfast.store.between import tidy
@@ -150,7 +151,7 @@ def in_utc(schema: pa.Schema) -> pa.Schema:
 def refuse_types(sink: str, schema: pa.Schema) -> None:
     """Raise SinkUnfit for a type that Iceberg does not have."""
     for field in schema:
-        if why := _unfit(field.type):
+        if why := why_not_in_tables(field.type, "Iceberg"):
             raise SinkUnfit(sink, f"the column {field.name} is a {field.type}: {why}")
 
 
@@ -212,30 +213,6 @@ def _zones(kind: pa.DataType) -> set[str]:
     if pa.types.is_timestamp(kind):
         return {kind.tz} if kind.tz else set()
     return {zone for number in range(kind.num_fields) for zone in _zones(kind.field(number).type)}
-
-
-def _unfit(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "" if kind.unit == "us" else "Iceberg has microseconds"
-    if pa.types.is_map(kind):
-        return _unfit(kind.key_type) or _unfit(kind.item_type)
-    if pa.types.is_struct(kind):
-        return next((why for field in kind if (why := _unfit(field.type))), "")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _unfit(kind.value_type)
-    known = (
-        pa.types.is_boolean,
-        pa.types.is_signed_integer,
-        pa.types.is_float32,
-        pa.types.is_float64,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_date32,
-        pa.types.is_decimal128,
-    )
-    return "" if any(is_known(kind) for is_known in known) else "Iceberg has no such type"
 
 
 def load_catalog_of(catalog: Catalog | Mapping[str, str] | str) -> Catalog:

@@ -100,7 +100,6 @@ class Kafka(Sink):
         if self.marker_topic == topic:
             raise BadValue("marker_topic of a Kafka sink", "the rows and the marker can't share a topic")
         self._cluster = Cluster({**self._options, "bootstrap.servers": bootstrap})
-        self._holder: Holder | None = None
         self._producer: Transactions | None = None
         self._marker: Marker | None = None
         self._topic_id = ""
@@ -247,11 +246,6 @@ class Kafka(Sink):
                 raise SinkUnfit(self.name, f"a row can't be written: {error}") from error
 
     # ---- the marker ----
-
-    def _mine(self) -> Holder:
-        if self._holder is None:
-            raise SinkUnfit(self.name, "it was not fenced first")
-        return self._holder
 
     def _marker_record(self, marker: Marker) -> Record:
         noted = _Noted(marker.holder, marker.at, marker.decided, self._topic_id)

@@ -74,7 +74,6 @@ class Parquet(Sink):
         self._files = TableFiles(self.root)
         self._log = Log(self._files.store)
         self._known: State | None = None
-        self._holder: Holder | None = None
         self._prepared: set[str] = set()
 
     @property
@@ -274,11 +273,6 @@ class Parquet(Sink):
         if not brought.folder:
             self._files.require(brought.files)
         return self._files.bring_in(self._mine(), step, rows)
-
-    def _mine(self) -> Holder:
-        if self._holder is None:
-            raise SinkUnfit(self.name, "it was not fenced first")
-        return self._holder
 
     def _refuse_other(self, held: pa.Schema, given: pa.Schema) -> None:
         has = {field.name: type_name(field.type) for field in held}

@@ -72,7 +72,6 @@ class SqlSink(Sink):
     def __init__(self, table: str, mode: WriteMode, key: Sequence[str]) -> None:
         super().__init__(mode, key)
         self.table = table
-        self._holder: Holder | None = None
 
     # ---- what a database has to say ----
 
@@ -390,11 +389,6 @@ class SqlSink(Sink):
         return wanted.upper() == found.upper()
 
     # ---- the marker ----
-
-    def _mine(self) -> Holder:
-        if self._holder is None:
-            raise SinkUnfit(self.name, "it was not fenced first")
-        return self._holder
 
     def _held(self, db: Database) -> Standing:
         found = self._marker(db)
