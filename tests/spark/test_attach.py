@@ -597,6 +597,7 @@ def test_nothing_is_left_behind_by_coming_and_going(spark: SparkSession, reposit
         return len(threading.enumerate()), listeners, len(gateway.gateway_property.pool.dict)
 
     def connections() -> int:
+        gc.collect()
         names = [info.getThreadName() for info in threads.dumpAllThreads(False, False)]
         return sum("Thread-" in name for name in names)
 
@@ -605,7 +606,8 @@ def test_nothing_is_left_behind_by_coming_and_going(spark: SparkSession, reposit
     for _ in range(50):
         with holdfast.attach(query, repository, pipeline="counts", every="1 batch") as attached:
             attached.checkpoint()
-    assert there() == before
+    # A thread that an earlier test left may end meanwhile; none may be added.
+    until(lambda: all(now <= then for now, then in zip(there(), before, strict=True)), "nothing more than before")
     until(lambda: connections() <= open_before + 2, "py4j closes the connection of each thread that has ended")
     assert query.isActive
 
