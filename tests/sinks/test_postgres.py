@@ -18,7 +18,8 @@ from holdfast.decide.chain import NOTHING
 from holdfast.errors import BadValue, SinkUnavailable, SinkUnfit
 from holdfast.sinks import Postgres
 from holdfast.sinks.contract import Sink, Target, WriteMode
-from holdfast.sinks.sql import EPOCH, MARKERS
+from holdfast.sinks.sql import EPOCH
+from holdfast.sinks.sql_marker import MARKERS
 from holdfast.sinks.staged import StagedRows
 from holdfast.testing.sinks import SCHEMA, SinkContract, holder, stage, step, words
 from servers import PostgresServer

@@ -16,7 +16,8 @@ from holdfast.decide.chain import NOTHING
 from holdfast.errors import SinkTaken, SinkUnavailable, SinkUnfit
 from holdfast.sinks import sqlite as module
 from holdfast.sinks.contract import Target
-from holdfast.sinks.sql import EPOCH, MARKERS
+from holdfast.sinks.sql import EPOCH
+from holdfast.sinks.sql_marker import MARKERS
 from holdfast.sinks.sqlite import SQLite
 from holdfast.testing.sinks import SCHEMA, holder, stage, step, words
 
@@ -198,3 +199,23 @@ def test_to_look_makes_no_file(path: Path) -> None:
     assert sink.look() is None
     sink.check(SCHEMA)
     assert not path.exists()
+
+
+def test_epochs_are_taken_back_only_in_the_way_they_were_written(
+    path: Path, file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    first = SQLite(path, "words", mode="overwrite")
+    first.fence(holder(0), NOTHING)
+    for epoch in range(3):
+        staged = stage(tmp_path, words(epoch, 9))
+        first.commit(step(epoch), first.prepare(step(epoch), staged), staged)
+    then = SQLite(path, "words", mode="upsert", key=["id"])
+    then.fence(holder(1), NOTHING)
+    assert "mode=overwrite, not with mode=upsert key=id" in (then.why_not_back(Target(step(1).after, 0)) or "")
+    for epoch in range(3, 5):
+        staged = stage(tmp_path, words(epoch, 9))
+        then.commit(step(epoch), then.prepare(step(epoch), staged), staged)
+    assert then.why_not_back(Target(step(2).after, 0)) is None
+    assert "up to 2 were not written with mode=upsert" in (then.why_not_back(Target(step(1).after, 0)) or "")
+    then.roll_back(Target(step(2).after, 0))
+    assert rows(file, "SELECT id FROM words ORDER BY 1") == [(2,), (9,)]

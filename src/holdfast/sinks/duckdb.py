@@ -18,7 +18,8 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.ids import new_token
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import Database, SqlSink, quoted, remembering
+from holdfast.sinks.sql import SqlSink, quoted, remembering
+from holdfast.sinks.sql_marker import Database
 
 __all__ = ["DuckDB"]
 

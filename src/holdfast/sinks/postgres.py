@@ -16,7 +16,8 @@ from holdfast.sinks import postgres_catalog as catalog
 from holdfast.sinks.contract import WriteMode
 from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
 from holdfast.sinks.postgres_types import are_taken, fits, type_of
-from holdfast.sinks.sql import EPOCH, MARKERS, Database, SqlSink, Standing, quoted
+from holdfast.sinks.sql import EPOCH, SqlSink, quoted
+from holdfast.sinks.sql_marker import MARKERS, Database, Standing
 from holdfast.sinks.staged import Staged, StagedRows
 
 __all__ = ["Postgres"]

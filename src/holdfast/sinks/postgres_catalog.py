@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import Database
+from holdfast.sinks.sql_marker import Database
 
 __all__ = [
     "columns_of",

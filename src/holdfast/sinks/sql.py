@@ -10,18 +10,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from holdfast.decide.chain import Holder, Link, Marker, Step, admit, go_back, raise_fence, require_holder
-from holdfast.errors import DamagedRecord, SinkUnavailable, SinkUnfit
+from holdfast.errors import SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import Sink, Target, WriteMode
+from holdfast.sinks.sql_marker import MARKERS, Database, Standing, create_markers, read_marker, write_marker
 from holdfast.sinks.staged import StagedRows
 
-__all__ = ["EPOCH", "MARKERS", "Database", "SqlSink", "Standing", "quoted", "remembering"]
+__all__ = ["EPOCH", "SqlSink", "quoted", "remembering"]
 
-MARKERS = "holdfast_sinks"
 EPOCH = "_holdfast_epoch"
 """The epoch that a row came with, in a table that is appended to."""
 EXISTED = "_holdfast_existed"
@@ -29,25 +29,9 @@ EXISTED = "_holdfast_existed"
 LOADS = 3
 """How often the rows are loaded again in one commit."""
 
-_MARKER = ("pipeline_id", "generation", "token", "epoch", "offsets", "decided", "kept_from", "made_here")
-
-
-class Standing(NamedTuple):
-    """The marker, the epoch from which on replaced rows are kept, and whether the table was made by a sink."""
-
-    marker: Marker
-    kept_from: int
-    made_here: bool = False
-
 
 class _Rehearsed(Exception):
     """Ends a transaction that was only to show whether it would go through."""
-
-
-class Database(Protocol):
-    """A connection that runs statements; parameters stand as ?1, ?2 or as the database writes them."""
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]: ...
 
 
 def quoted(*names: str) -> str:
@@ -125,7 +109,11 @@ class SqlSink(Sink):
             self._make_markers(db)
             found = self._marker(db)
             marker = raise_fence(self.name, found.marker if found else None, holder, begin)
-            standing = Standing(marker, begin.epoch) if found is None else found._replace(marker=marker)
+            standing = (
+                Standing(marker, begin.epoch, False, "", begin.epoch)
+                if found is None
+                else found._replace(marker=marker)
+            )
             self._write_marker(db, standing, first=found is None)
         self._holder = holder
         return marker
@@ -189,7 +177,10 @@ class SqlSink(Sink):
                 return False
             made = self._make_table(db, rows.schema)
             self._put(db, stage, step.epoch, rows)
-            self._write_marker(db, standing._replace(marker=after, made_here=standing.made_here or made))
+            after_this = standing._replace(marker=after, made_here=standing.made_here or made)
+            if standing.way != self._way:
+                after_this = after_this._replace(way=self._way, way_from=standing.marker.at.epoch)
+            self._write_marker(db, after_this)
             return True
 
     def abort(self, token: Any) -> None:
@@ -202,11 +193,15 @@ class SqlSink(Sink):
             keeps = bool(self._columns(db, self._before))
         if found is None:
             return "nothing was ever committed to it"
-        marker, kept_from, _ = found
-        if target.at.epoch > marker.at.epoch:
-            return f"it holds epochs up to {marker.at.epoch} only"
-        if target.at.epoch == marker.at.epoch or not columns:
+        last, kept_from = found.marker.at.epoch, found.kept_from
+        if target.at.epoch > last:
+            return f"it holds epochs up to {last} only"
+        if target.at.epoch == last or not columns:
             return None
+        if found.way not in ("", self._way):
+            return f"its epochs up to {last} were written with {found.way}, not with {self._way}: go back with that one"
+        if target.at.epoch < found.way_from:
+            return f"its epochs up to {found.way_from} were not written with {self._way}"
         if self.mode != "append":
             if not keeps:
                 return f"the table {self._before} is gone, which held the rows that were replaced"
@@ -396,36 +391,22 @@ class SqlSink(Sink):
         assert found is not None
         return found
 
+    @property
+    def _way(self) -> str:
+        """How epochs are written, which is how they are taken back: they can't be in another way."""
+        return f"mode={self.mode} key={','.join(self.key)}" if self.key else f"mode={self.mode}"
+
     def _make_markers(self, db: Database) -> None:
         if not self._columns(db, MARKERS):
-            whole = "generation BIGINT, epoch BIGINT, decided BIGINT, kept_from BIGINT, made_here BIGINT"
-            text = "target VARCHAR(512) PRIMARY KEY, pipeline_id VARCHAR(64), token VARCHAR(64), offsets TEXT"
-            db.execute(f"CREATE TABLE {self._named(MARKERS)} ({text}, {whole})")
+            create_markers(db, self._named(MARKERS))
 
     def _marker(self, db: Database) -> Standing | None:
         if not self._columns(db, MARKERS):
             return None
-        found = db.execute(f"SELECT {', '.join(_MARKER)} FROM {self._named(MARKERS)} WHERE target = ?1", (self._entry,))
-        if not found:
-            return None
-        pipeline_id, generation, token, epoch, offsets, decided, kept_from, made_here = found[0]
-        if None in found[0]:
-            raise DamagedRecord(f"{self.target}: {MARKERS}", "the marker has an empty column")
-        holder = Holder(str(pipeline_id), int(generation), str(token))
-        marker = Marker(holder, Link(int(epoch), str(offsets)), int(decided))
-        return Standing(marker, int(kept_from), bool(made_here))
+        return read_marker(db, self._named(MARKERS), self._entry, f"{self.target}: {MARKERS}")
 
     def _write_marker(self, db: Database, standing: Standing, *, first: bool = False) -> None:
-        marker, kept_from, made_here = standing
-        held, at = marker.holder, marker.at
-        values = (held.pipeline_id, held.generation, held.token, at.epoch, at.offsets, marker.decided)
-        if first:
-            names, places = f"target, {', '.join(_MARKER)}", ", ".join(f"?{number + 1}" for number in range(9))
-            statement = f"INSERT INTO {self._named(MARKERS)} ({names}) VALUES ({places})"
-        else:
-            changed = ", ".join(f"{name} = ?{number + 2}" for number, name in enumerate(_MARKER))
-            statement = f"UPDATE {self._named(MARKERS)} SET {changed} WHERE target = ?1"
-        db.execute(statement, (self._entry, *values, kept_from, int(made_here)))
+        write_marker(db, self._named(MARKERS), self._entry, standing, first=first)
 
 
 def _list(names: Sequence[str] | dict[str, str]) -> str:

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from holdfast.errors import SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import Database, SqlSink, quoted
+from holdfast.sinks.sql import SqlSink, quoted
+from holdfast.sinks.sql_marker import Database
 
 __all__ = ["SQLite"]
 
