@@ -119,15 +119,24 @@ class Order(NamedTuple):
     step: str = ""
     times: int = 1
     signal: int = signal.SIGKILL
+    options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    conf: dict[str, str] = {}  # noqa: RUF012 - never changed
 
 
 class Proof:
-    """Inputs, a repository, Spark's directories and the targets of a pipeline."""
+    """Inputs, a repository, Spark's directories and the targets of a pipeline.
+
+    The directories lie in a folder, or `remotely`, where only a program of its own gets to: with `options` for Holdfast
+    and `conf` for its Spark.
+    """
 
     def __init__(self, root: Path, targets: Mapping[str, Target]) -> None:
         self.root = root
         self.targets = dict(targets)
         self.home = root / "home"
+        self.remotely = ""
+        self.options: dict[str, str] = {}
+        self.conf: dict[str, str] = {}
         self.repository = holdfast.open(str(root / "repository"), create=True)
 
     @classmethod
@@ -189,7 +198,8 @@ class Proof:
 
     def run(self, pipeline: Pipeline, *, home: Path | None = None, every: str = "2 batches", **more: Any) -> Run:
         """Run to the end of what there is. Raises what ended it before."""
-        place = home or self.home
+        place = self.remotely or home or self.home
+        more.setdefault("options", self.options)
         try:
             with configured(pipeline.sources["events"].sparkSession, CONF):
                 run = pipeline.start(self.repository, checkpoint_dir=place, every=every, trigger=NOW, **more)
@@ -247,7 +257,8 @@ class Proof:
     def _program(
         self, step: str = "", times: int = 1, then: signal.Signals = signal.SIGKILL
     ) -> Iterator[subprocess.Popen[str]]:
-        order = Order(str(self.root), self.targets, str(self.home), step, times, then)
+        home = self.remotely or str(self.home)
+        order = Order(str(self.root), self.targets, home, step, times, then, self.options, self.conf)
         paths = [path for path in (os.environ.get("PYTHONPATH"), str(TESTS)) if path]
         with (self.root / "log").open("ab") as log:
             process = subprocess.Popen(
@@ -299,8 +310,11 @@ def main(given: str) -> int:
 
     order = msgspec.json.decode(given, type=Order)
     proof = Proof(Path(order.root), order.targets)
-    proof.home = Path(order.home)
-    spark = start_session()
+    if "://" in order.home:
+        proof.remotely, proof.options = order.home, order.options
+    else:
+        proof.home = Path(order.home)
+    spark = start_session(order.conf)
     print("running", flush=True)
     try:
         proof.run(proof.pipeline(spark, reach=signal_at(order.step, order.times, order.signal)))

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from holdfast.errors import Fenced
 from pipeline.proof import Proof, Prove, Truth, steps_of
 from pipeline.targets import KINDS
+from servers import S3Server, s3a_conf
 from spark.soaking import soak_chance, soak_rounds
 
 PAIRS = [("kafka", "delta"), ("postgres upsert", "iceberg"), ("duckdb", "parquet in s3")]
@@ -78,6 +79,23 @@ def test_killed_by_chance_nothing_is_lost_or_doubled(
             losses += 1
     finish(proof, spark, truth, 4 * rounds + 4)
     print(f"{kills} of {rounds} were killed, and {losses} directories lost")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_with_sparks_directory_in_s3_nothing_is_lost_or_doubled(
+    prove: Prove, truth: Truth, s3_server: S3Server, s3_url: str
+) -> None:
+    proof = prove("delta", "sqlite")
+    proof.remotely = f"{s3_url.replace('s3://', 's3a://')}/home"
+    proof.options, proof.conf = s3_server.options, s3a_conf(s3_server)
+    steps = steps_of(proof.targets)
+    for number, step in enumerate(steps):
+        proof.inputs(3 * number + 4)
+        assert proof.dies(step, 2), step
+    proof.inputs(3 * len(steps) + 4)
+    assert proof.race(1) == [0]
+    assert proof.differing(truth(3 * len(steps) + 4)) == {}
 
 
 # ---- overtaken ----
