@@ -2,12 +2,14 @@
 
 Runs under an interpreter that has apache-flink, and imports nothing else: no part of Holdfast needs Flink. It says
 `{}` on its standard output once the state holds all keys, then answers each line `savepoint` or `checkpoint` on its
-standard input with the seconds that one took. Flink's answer does not mean that the bytes are synced to the disk.
+standard input with the seconds until Flink told that it is complete, and until its files were synced to the disk as
+well: Flink does not do that.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -41,22 +43,23 @@ def serve(keys: int, rows_per_second: int, folder: str) -> None:
     tables.execute_sql(SOURCE.format("any_key", some))
     tables.execute_sql("CREATE TABLE nothing (k BIGINT, n BIGINT) WITH ('connector' = 'blackhole')")
     client = tables.execute_sql(COUNT).get_job_client()
-    job = _Job(port, str(client.get_job_id()), f"{Path(folder).as_uri()}/savepoints")
+    job = _Job(port, str(client.get_job_id()), Path(folder))
     job.await_rows(keys)
     job.take("checkpoint")
     time.sleep(SETTLE_SECONDS)
     _say({})
     for line in sys.stdin:
-        _say({"seconds": job.take(line.strip())})
+        seconds, synced = job.take(line.strip())
+        _say({"seconds": seconds, "synced": synced})
     client.cancel().result()
 
 
 class _Job:
     """A running job, by Flink's REST interface."""
 
-    def __init__(self, port: int, job: str, savepoints: str) -> None:
+    def __init__(self, port: int, job: str, folder: Path) -> None:
         self._url = f"http://127.0.0.1:{port}/jobs/{job}"
-        self._savepoints = savepoints
+        self._folder = folder
 
     def await_rows(self, rows: int) -> None:
         """Wait until so many rows have been counted."""
@@ -66,19 +69,30 @@ class _Job:
                 return
             time.sleep(0.2)
 
-    def take(self, kind: str) -> float:
-        """Take a savepoint or a checkpoint and give the seconds until it is told to be complete."""
+    def take(self, kind: str) -> tuple[float, float]:
+        """Take a savepoint or a checkpoint and give the seconds until it is told to be complete, and until it is safe.
+
+        Syncing is made as cheap as it can be: only the files that are new, after all of them are written.
+        """
         wanted: dict[str, Any] = {"checkpointType": "CONFIGURED"}
         if kind == "savepoint":
-            wanted = {"formatType": "NATIVE", "target-directory": self._savepoints, "cancel-job": False}
-        began = time.perf_counter()
+            wanted = {
+                "formatType": "NATIVE",
+                "target-directory": f"{self._folder.as_uri()}/savepoints",
+                "cancel-job": False,
+            }
+        since, began = time.time(), time.perf_counter()
         request = self._ask(f"/{kind}s", wanted)["request-id"]
         while (answer := self._ask(f"/{kind}s/{request}"))["status"]["id"] != "COMPLETED":
             time.sleep(POLL_SECONDS)
         seconds = time.perf_counter() - began
         if "failure-cause" in answer["operation"]:
             raise RuntimeError(f"Flink's {kind} failed: {answer['operation']}")
-        return seconds
+        began = time.perf_counter()
+        for path in (self._folder / f"{kind}s").rglob("*"):
+            if path.stat().st_mtime >= since:
+                _sync(path)
+        return seconds, seconds + time.perf_counter() - began
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -102,6 +116,14 @@ def _settings(folder: Path, port: int) -> dict[str, str]:
         "rest.bind-port": str(port),
         "rest.port": str(port),
     }
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _free_port() -> int:
