@@ -180,7 +180,12 @@ def test_the_captures_go_on_without_the_handle(spark: SparkSession, repository: 
 
 @pytest.mark.parametrize(
     ("name", "store"),
-    [("window", "changelog"), ("join-left-3", "changelog-2"), ("tws-pandas", "rocksdb-2"), ("dedup", "hdfs")],
+    [
+        ("window", "changelog"),
+        pytest.param("join-left-3", "changelog-2", marks=pytest.mark.soak),
+        pytest.param("tws-pandas", "rocksdb-2", marks=pytest.mark.soak),
+        ("dedup", "hdfs"),
+    ],
 )
 def test_what_is_captured_of_a_query_runs_on_as_it_did(
     spark: SparkSession, repository: Repository, tmp_path: Path, name: str, store: str
@@ -223,11 +228,10 @@ def capture_at_full_speed(
         assert_counts(spark, checkpoint, tmp_path)
 
 
-@pytest.mark.parametrize("retain", [2, 100])
 def test_whatever_is_captured_at_full_speed_restores(
-    spark: SparkSession, repository: Repository, tmp_path: Path, retain: int
+    spark: SparkSession, repository: Repository, tmp_path: Path
 ) -> None:
-    capture_at_full_speed(spark, repository, tmp_path, retain, captures=40)
+    capture_at_full_speed(spark, repository, tmp_path, retain=2, captures=40)
 
 
 @pytest.mark.soak

