@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from holdfast.errors import BadValue
 from holdfast.sinks import SQLite
 from pipeline.place import Place
+from spark.workloads import configured
 
 TESTS = Path(__file__).resolve().parents[1]
 STEPS = ["begin", "staged", "prepared", "decided", "looked", "committed log", "committed table", "committed"]
@@ -31,6 +32,15 @@ def test_both_sinks_hold_what_a_plain_query_puts_out_through_restarts(place: Pla
         place.run()
     assert [g.number for g in place.repository.pipeline("sums").generations()] == [0, 1, 2, 3]
     assert place.rows("log") == place.rows("table") == place.plain([(3, 1), (4, 1), (8, 1), (12, 1)])
+
+
+def test_a_run_tells_how_it_stands_from_its_first_epoch_on(place: Place) -> None:
+    place.inputs(1)
+    with configured(place.spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
+        status = place.start(every="1 batch").status()
+    assert (status.generation, status.is_active, status.last_epoch) == (0, False, 0)
+    assert status.sinks == {"log": {"epoch": 0}, "table": {"epoch": 0}}
+    assert (status.captures.last_epoch, status.captures.failures, status.upkeep_error) == (0, 0, None)
 
 
 def test_a_lost_directory_is_restored_and_what_was_decided_is_run_again_as_it_was(place: Place) -> None:

@@ -113,10 +113,11 @@ class Running:
             return None  # What failed first says more.
         return None
 
-    def positions(self, epoch: int) -> Mapping[str, Target]:
-        """Where each sink stood after an epoch."""
+    def newest(self) -> tuple[int, Mapping[str, Target]]:
+        """The newest epoch that is over, and where each sink stands since."""
         with self._lock:
-            return self._noted[epoch].sinks
+            epoch = max(self._noted)
+            return epoch, self._noted[epoch].sinks
 
     def describe(self, draft: Draft, about: Description) -> Description:
         """Add to a checkpoint what its files do not say: the query, the sinks, which had all committed its epoch by
@@ -254,10 +255,15 @@ class Run:
         return ended is not False
 
     def status(self) -> RunStatus:
-        captures = self._attached.status()
-        last = captures.last_batch
-        sinks = {name: target.position for name, target in self._running.positions(last).items()} if last else {}
-        return RunStatus(self.generation, self.is_active, last, sinks, captures, self._running.upkeep.error)
+        epoch, sinks = self._running.newest()
+        return RunStatus(
+            self.generation,
+            self.is_active,
+            epoch if epoch >= 0 else None,
+            {name: target.position for name, target in sinks.items()},
+            self._attached.status(),
+            self._running.upkeep.error,
+        )
 
     def _held(self) -> None:
         self._running.upkeep.hold()
