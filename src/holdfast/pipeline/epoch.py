@@ -114,6 +114,9 @@ class Epochs:
             raise OtherBoundaries(self._pipeline, batch.after.epoch)
         else:
             self._run_again(known, batch)
+        # None before it is asked for again, and a driver may run for months.
+        for past in [epoch for epoch in self._decided if epoch < batch.after.epoch]:
+            del self._decided[past]
         return self._decided[batch.after.epoch]
 
     def _run_again(self, known: EpochDecision, batch: Batch) -> None:
