@@ -66,6 +66,7 @@ HoldfastError                      exit 1
 │   ├── QueryChanged               HF-5022  another query than the one that made the state
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
+│   ├── DirectoryTaken             HF-5027  the folder for Spark's directories is another pipeline's
 │   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
@@ -104,6 +105,7 @@ __all__ = [
     "DamagedRecord",
     "DamagedState",
     "DemoFailed",
+    "DirectoryTaken",
     "Diverged",
     "ExecutorsFailed",
     "Fenced",
@@ -760,6 +762,15 @@ class PipelineExists(Refused):
     code = "HF-5025"
     template = "pipeline {pipeline!r} has checkpoints already"
     advice = "A fork begins a pipeline: give it a name of its own. To take this one back, rewind it."
+
+
+@dataclass(eq=False)
+class DirectoryTaken(Refused):
+    directory: str
+    other: str
+    code = "HF-5027"
+    template = "{directory} holds the Spark directories of another pipeline, {other}"
+    advice = "Give each pipeline a checkpoint_dir of its own. Of one that is gone for good, remove the folder."
 
 
 @dataclass(eq=False)

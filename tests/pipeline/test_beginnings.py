@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.errors import MissingRecords, PipelineExists, QueryChanged, SinkTaken
+import holdfast
+from holdfast.errors import DirectoryTaken, MissingRecords, PipelineExists, QueryChanged, SinkTaken
 from holdfast.pipeline.origins import Forked
 from holdfast.pipeline.pipeline import Pipeline
 from pipeline.place import Place
@@ -181,3 +182,16 @@ def test_a_directory_that_no_checkpoint_can_heal_is_left_for_a_restored_one(plac
     place.inputs(9)
     assert place.start().recovery.state in ("checkpoint", "healed")
     assert place.rows("log") == place.rows("table") == place.plain([(6, 1), (9, 1)])
+
+
+def test_a_folder_of_another_pipeline_is_refused_though_the_names_are_the_same(place: Place) -> None:
+    place.inputs(2)
+    place.run()
+    known = {path: path.stat().st_mtime_ns for path in (place.root / "table.db", place.home / "owner.json")}
+    place.repository = holdfast.open(str(place.root / "other-repository"), create=True)
+    with pytest.raises(DirectoryTaken, match=r"sums \("):
+        place.run(place.pipeline(place.sinks("-other")))
+    assert not place.repository.pipeline("sums").generations()
+    assert known == {path: path.stat().st_mtime_ns for path in known}
+    place.run(place.pipeline(place.sinks("-other")), place.root / "home-of-its-own")
+    assert place.rows("log", "-other") == place.rows("log")

@@ -1,7 +1,8 @@
 """Where a pipeline's Spark directories lie: one for each generation that could not go on in the one before.
 
-`runs/<generation>.json` says in which directory a generation runs; `run-<generation>` are the directories, `staging`
-the rows under way, `ledger` the decisions. On one machine a lock says whether somebody is at work there.
+`owner.json` says whose they are, `runs/<generation>.json` in which directory a generation runs; `run-<generation>` are
+the directories, `staging` the rows under way, `ledger` the decisions. On one machine a lock says whether somebody is
+at work there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from holdfast.decide.timeline import World, lineage
 from holdfast.epochs import NOTHING, Link
-from holdfast.errors import ObjectMissing
+from holdfast.errors import DirectoryTaken, ObjectMissing
 from holdfast.ids import new_token
 from holdfast.pipeline.links import link_of_offsets
 from holdfast.records import Record, seal, unseal
@@ -24,6 +25,16 @@ from holdfast.spark.places import SparkPlace
 from holdfast.store import Address, Directory, Store
 
 __all__ = ["Home", "Last", "new_directory"]
+
+OWNER = "owner.json"
+
+
+class HomeRecord(Record, frozen=True):
+    """The folder belongs to a pipeline; another may have its name, in another repository."""
+
+    kind = "home"
+    pipeline: str
+    pipeline_id: str
 
 
 class RunRecord(Record, frozen=True):
@@ -112,6 +123,21 @@ class Home:
         finally:
             os.close(fd)
         return True
+
+    def require_owner(self, pipeline_id: str) -> None:
+        """Raise DirectoryTaken if the folder belongs to another pipeline; one that is new has no id yet."""
+        try:
+            owner = unseal(OWNER, self._store.get(OWNER), HomeRecord)
+        except ObjectMissing:
+            return
+        if owner.pipeline_id != pipeline_id:
+            raise DirectoryTaken(self.url, f"{owner.pipeline} ({owner.pipeline_id})")
+
+    def own(self, pipeline: str, pipeline_id: str) -> None:
+        """Have the folder belong to a pipeline. Raises DirectoryTaken if another was first."""
+        record = HomeRecord(token=new_token(), pipeline=pipeline, pipeline_id=pipeline_id)
+        if not self._store.create(OWNER, seal(record)):
+            self.require_owner(pipeline_id)
 
     def note_run(self, generation: int, directory: str, epoch: int) -> None:
         """Say where a generation runs. Once for each generation."""

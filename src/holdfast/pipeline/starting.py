@@ -65,6 +65,7 @@ class Starting:
 
     def find(self, world: World) -> Found:
         """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
+        self.home.require_owner(self.stored.records.identity().pipeline_id if self.stored.exists() else "")
         if self.target is not None:
             return self._from(Known("checkpoint", _link(self.target)), self.target)
         manifest = self._newest(world)
@@ -100,6 +101,7 @@ class Starting:
         """Have the directory there, whole. What comes from outside becomes a checkpoint, to which `describe` adds."""
         generation, state, name = taken.generation.number, taken.plan.state, self.directory(taken)
         place = SparkPlace(self.home.spelled(name), self.home.place.options, self.home.place.retry)
+        self.home.own(self.stored.name, self.stored.records.identity().pipeline_id)
         follows = taken.found.follows
         if state.kind == "warm" and self.warm is not None:
             if self.warm.heal is not None:
