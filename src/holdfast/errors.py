@@ -908,7 +908,7 @@ class BadKey(BadInput):
     where: str
     why: str
     code = "HF-6020"
-    template = "{where} gives no key: {why}"
+    template = "{where}: {why}"
     advice = "A key is one line that begins with holdfast-key-1: and is made by `holdfast key new FILE`."
 
 

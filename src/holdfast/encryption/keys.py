@@ -33,7 +33,7 @@ class Key:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != SIZE:
-            raise BadKey("the key", f"it has {len(secret)} bytes where {SIZE} belong")
+            raise BadKey("the key", f"no key: it has {len(secret)} bytes where {SIZE} belong")
         self._secret = secret
         self.id = derive(secret, b"holdfast key id").hex()[:16]
 
@@ -59,13 +59,13 @@ class Key:
         """The key of a line of text; `where` only names it in errors, which never repeat the text."""
         line = text.strip()
         if not line.startswith(MARK):
-            raise BadKey(where, f"it does not begin with {MARK}" if line else "it is empty")
+            raise BadKey(where, f"no key: it does not begin with {MARK}" if line else "it is empty, and no key")
         try:
             data = base64.b64decode(line.removeprefix(MARK), altchars=b"-_", validate=True)
         except ValueError:
             data = b""
         if len(data) != SIZE + CHECK or _check(data[:SIZE]) != data[SIZE:]:
-            raise BadKey(where, "it is mistyped or cut short")
+            raise BadKey(where, "no key: it is mistyped or cut short")
         return cls(data[:SIZE])
 
     @classmethod
@@ -75,10 +75,10 @@ class Key:
         try:
             text = file.read_text(encoding="utf-8")
         except OSError as error:
-            raise BadKey(str(file), f"it can't be read: {error.strerror}") from error
+            raise BadKey(str(file), f"the key can't be read: {error.strerror}") from error
         except UnicodeDecodeError:
             # Not chained: the error would carry what was read.
-            raise BadKey(str(file), "it is not text") from None
+            raise BadKey(str(file), "no key: it is not text") from None
         return cls.from_text(text, str(file))
 
     @classmethod
@@ -90,7 +90,7 @@ class Key:
         except (OSError, ValueError, IndexError) as error:
             raise BadKey("the key command", f"it can't be run: {error}") from error
         if done.returncode:
-            raise BadKey("the key command", f"it ended with {done.returncode}")
+            raise BadKey("the key command", f"it gave no key and ended with {done.returncode}")
         return cls.from_text(done.stdout.decode("utf-8", "replace"), "the key command")
 
     @classmethod
@@ -119,7 +119,7 @@ class Key:
                 out.flush()
                 os.fsync(fd)
         except OSError as error:
-            raise BadKey(str(file), f"it can't be written: {error.strerror}") from error
+            raise BadKey(str(file), f"the key can't be written: {error.strerror}") from error
 
     def wrapping(self, salt: bytes) -> bytes:
         """The key for wrapping one set of a repository's keys."""
