@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.encryption import envelope
-from holdfast.encryption.envelope import FRAME, OVERHEAD, BrokenEnvelope, Opening, enclose, enclosed, plain_size
+from holdfast.encryption.envelope import (
+    FRAME,
+    OVERHEAD,
+    BrokenEnvelope,
+    Opening,
+    Stretch,
+    enclose,
+    enclosed,
+    plain_size,
+)
 from holdfast.encryption.ring import Ring
 from holdfast.encryption.store import EncryptedStore
 from holdfast.errors import DamagedRecord
@@ -33,7 +42,7 @@ lengths = st.sampled_from([0, 1, SMALL - 1, SMALL, SMALL + 1, 2 * SMALL, 2 * SMA
 
 
 def opened(data: bytes, name: str = "k", ring: Ring = RING) -> bytes:
-    return Opening(lambda _: ring, name).frames(0, data, last=True)
+    return Stretch(Opening(lambda _: ring, name), 0, data, last=True).whole()
 
 
 def stored(body: bytes, key: str = "k") -> tuple[EncryptedStore, MemoryStore]:

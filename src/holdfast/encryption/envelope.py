@@ -9,6 +9,7 @@ and whether it is the last. Only the last frame may be short, and only an empty 
 
 from __future__ import annotations
 
+import io
 import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ from holdfast.store.contract import Buffer
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["FRAME", "OVERHEAD", "SEALED", "BrokenEnvelope", "Opening", "enclose", "enclosed", "plain_size"]
+__all__ = ["FRAME", "OVERHEAD", "SEALED", "BrokenEnvelope", "Opening", "Stretch", "enclose", "enclosed", "plain_size"]
 
 FRAME = 64 * 1024
 """How many bytes of an object a frame carries."""
@@ -47,9 +48,7 @@ def plain_size(size: int) -> int:
 
 def enclose(ring: Ring, name: str, data: Buffer) -> bytes:
     """The envelope of an object that is at hand. Two of the same bytes are never the same."""
-    view = memoryview(data).cast("B")
-    sealing = _Sealing(ring, name)
-    return b"".join(sealing.frames(view, last=True))
+    return _Sealing(ring, name).frames(memoryview(data).cast("B"), last=True)
 
 
 def enclosed(ring: Ring, name: str, chunks: Iterable[Buffer]) -> Iterator[bytes]:
@@ -61,9 +60,9 @@ def enclosed(ring: Ring, name: str, chunks: Iterable[Buffer]) -> Iterator[bytes]
         # What may be the last frame waits until more is seen, or the end.
         ready = max(0, data.nbytes - 1) // FRAME * FRAME
         if ready:
-            yield b"".join(sealing.frames(data[:ready], last=False))
+            yield sealing.frames(data[:ready], last=False)
         held = bytes(data[ready:])
-    yield b"".join(sealing.frames(memoryview(held), last=True))
+    yield sealing.frames(memoryview(held), last=True)
 
 
 class _Sealing:
@@ -75,15 +74,22 @@ class _Sealing:
         self._aead = gcm(ring.object_key(ring.newest, salt, name))
         self._next = 0
 
-    def frames(self, data: memoryview, *, last: bool) -> Iterator[bytes]:
-        """The parts of the next frames; unless these are the last, the data must be whole ones."""
+    def frames(self, data: memoryview, *, last: bool) -> bytes:
+        """The next frames; unless these are the last, the data must be whole ones."""
         starts = range(0, max(1, data.nbytes), FRAME)
-        for start in starts:
-            ends = last and start == starts[-1]
-            yield self._prefix
-            nonce = _NONCE.pack(self._next, ends)
-            yield self._aead.encrypt(nonce, data[start : start + FRAME], self._prefix)
-            self._next += 1
+
+        def fill(out: memoryview) -> None:
+            at = 0
+            for start in starts:
+                plain = data[start : start + FRAME]
+                ends = at + plain.nbytes + OVERHEAD
+                out[at : at + _PREFIX.size] = self._prefix
+                nonce = _NONCE.pack(self._next, last and start == starts[-1])
+                self._aead.encrypt_into(nonce, plain, self._prefix, out[at + _PREFIX.size : ends])
+                self._next += 1
+                at = ends
+
+        return _filled(data.nbytes + len(starts) * OVERHEAD, fill)
 
 
 class Opening:
@@ -98,36 +104,18 @@ class Opening:
         self._prefix = b""
         self._aead: AESGCM | None = None
 
-    def frames(self, first: int, data: Buffer, *, last: bool | None) -> bytes:
-        """What successive frames carry, the first of which has this number.
-
-        `last` says whether the object ends with them; None if only they themselves can tell. Raises BrokenEnvelope.
-        """
-        view = memoryview(data).cast("B")
-        if not view.nbytes:
-            raise BrokenEnvelope("it is cut short")
-        starts = range(0, view.nbytes, SEALED)
-        parts = [self._frame(first + n, view[start : start + SEALED], False) for n, start in enumerate(starts[:-1])]
-        tail = view[starts[-1] :]
-        number = first + len(parts)
-        if last is None and tail.nbytes == SEALED:
-            try:
-                parts.append(self._frame(number, tail, False))
-            except BrokenEnvelope:
-                parts.append(self._frame(number, tail, True))
-        else:
-            parts.append(self._frame(number, tail, last is not False))
-        return b"".join(parts)
-
-    def _frame(self, number: int, frame: memoryview, last: bool) -> bytes:
+    def frame(self, number: int, frame: memoryview, last: bool | None, out: memoryview) -> None:
+        """Open one frame into a place of just its size; `last` is None if only the frame itself can tell."""
         from cryptography.exceptions import InvalidTag
 
-        if frame.nbytes < OVERHEAD or (number and frame.nbytes == OVERHEAD):
-            raise BrokenEnvelope("it is cut short")
         aead = self._cipher(bytes(frame[: _PREFIX.size]))
+        sealed = frame[_PREFIX.size :]
         try:
-            return aead.decrypt(_NONCE.pack(number, last), frame[_PREFIX.size :], self._prefix)
+            aead.decrypt_into(_NONCE.pack(number, bool(last)), sealed, self._prefix, out)
         except InvalidTag:
+            if last is None:
+                self.frame(number, frame, True, out)
+                return
             raise BrokenEnvelope("its envelope does not open: changed, cut short, or written elsewhere") from None
 
     def _cipher(self, prefix: bytes) -> AESGCM:
@@ -144,3 +132,69 @@ class Opening:
         self._prefix = prefix
         self._aead = gcm(ring.object_key(number, salt, self._name))
         return self._aead
+
+
+class Stretch:
+    """Successive frames of an object that are at hand, from one of them on.
+
+    `last` says whether the object ends with them; None if only the frames can tell. All raise BrokenEnvelope.
+    """
+
+    def __init__(self, opening: Opening, first: int, data: Buffer, *, last: bool | None) -> None:
+        self._opening = opening
+        self._first = first
+        self._data = memoryview(data).cast("B")
+        self._count = -(-self._data.nbytes // SEALED)
+        self._ends = first * FRAME + plain_size(self._data.nbytes)
+        self._edges: dict[int, bytes] = {}
+        tail = self._data.nbytes - max(0, self._count - 1) * SEALED
+        self._last = True if tail < SEALED else last
+        # Only the last frame of an object is short, and only that of an empty one carries nothing.
+        least = OVERHEAD if first + self._count == 1 else OVERHEAD + 1
+        if self._count and (tail < least or (last is False and self._last)):
+            raise BrokenEnvelope("it is cut short")
+
+    def whole(self) -> bytes:
+        """All that they carry; every frame is opened."""
+        if not self._count:
+            raise BrokenEnvelope("it is cut short")
+        return self.cut(self._first * FRAME, max(1, self._ends - self._first * FRAME))
+
+    def cut(self, offset: int, length: int) -> bytes:
+        """What lies in the object from an offset on, as far as these frames reach; only what is touched is opened."""
+        end = min(offset + length, self._ends)
+        first = offset // FRAME
+        touched = range(first, min(-(-(offset + length) // FRAME), self._first + self._count))
+
+        def fill(out: memoryview) -> None:
+            for number in touched:
+                start = number * FRAME
+                stop = min(start + FRAME, self._ends)
+                if offset <= start and stop <= end:
+                    self._open(number, out[start - offset : stop - offset])
+                else:
+                    part = self._edge(number)[max(0, offset - start) : end - start]
+                    at = max(0, start - offset)
+                    out[at : at + len(part)] = part
+
+        return _filled(max(0, end - offset), fill)
+
+    def _edge(self, number: int) -> bytes:
+        """A frame of which only a part is wanted; its neighbour may want the rest."""
+        if number not in self._edges:
+            size = max(0, min(FRAME, self._ends - number * FRAME))
+            self._edges[number] = _filled(size, lambda out: self._open(number, out))
+        return self._edges[number]
+
+    def _open(self, number: int, out: memoryview) -> None:
+        at = number - self._first
+        last = self._last if at == self._count - 1 else False
+        self._opening.frame(number, self._data[at * SEALED : (at + 1) * SEALED], last, out)
+
+
+def _filled(size: int, fill: Callable[[memoryview], None]) -> bytes:
+    """Bytes that are written in place. Large ones cost more to copy, and to get memory for, than to encrypt."""
+    holder = io.BytesIO(bytes(size))
+    with holder.getbuffer() as out:
+        fill(out)
+    return holder.getvalue()

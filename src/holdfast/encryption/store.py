@@ -6,13 +6,13 @@ import builtins
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from holdfast.encryption.envelope import (
     FRAME,
     SEALED,
     BrokenEnvelope,
     Opening,
+    Stretch,
     enclose,
     enclosed,
     plain_size,
@@ -24,8 +24,6 @@ from holdfast.layout import REPOSITORY, RINGS
 from holdfast.store.contract import Buffer, ObjectInfo, Store
 
 __all__ = ["EncryptedStore"]
-
-T = TypeVar("T")
 
 
 class EncryptedStore(Store):
@@ -64,7 +62,7 @@ class EncryptedStore(Store):
     def get(self, key: str) -> bytes:
         with self._naming(key):
             data = self.inner.get(self._names.hide(key))
-        return data if _stays_plain(key) else self._opened(key, lambda opening: opening.frames(0, data, last=True))
+        return data if _stays_plain(key) else self._opened(key, data)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         if _stays_plain(key):
@@ -74,20 +72,17 @@ class EncryptedStore(Store):
         with self._naming(key):
             fetched = self.inner.get_ranges(self._names.hide(key), asked)
 
-        def opened(opening: Opening) -> builtins.list[memoryview]:
-            return [
-                memoryview(opening.frames(first, data, last=None if len(data) == length else True) if data else b"")
+        opening = Opening(self._ring_with, key)
+        starts = [first * FRAME for first, _ in spans]
+        with _damage(key):
+            stretches = [
+                Stretch(opening, first, data, last=None if len(data) == length else True)
                 for (first, _), (_, length), data in zip(spans, asked, fetched, strict=True)
             ]
-
-        plain = self._opened(key, opened)
-        starts = [first * FRAME for first, _ in spans]
-
-        def cut(offset: int, length: int) -> bytes:
-            at = bisect_right(starts, offset) - 1
-            return bytes(plain[at][offset - starts[at] :][:length])
-
-        return [cut(offset, length) if length > 0 else b"" for offset, length in ranges]
+            return [
+                stretches[bisect_right(starts, offset) - 1].cut(offset, length) if length > 0 else b""
+                for offset, length in ranges
+            ]
 
     def folders(self, prefix: str) -> builtins.list[str]:
         hidden = self._names.hide_prefix(prefix)
@@ -159,24 +154,24 @@ class EncryptedStore(Store):
             ready = max(0, len(data) - 1) // SEALED
             if ready:
                 with _damage(key):
-                    opened = opening.frames(first, data[: ready * SEALED], last=False)
+                    opened = Stretch(opening, first, data[: ready * SEALED], last=False).whole()
                 yield opened
                 first += ready
             held = bytes(data[ready * SEALED :])
         if held or not first:
             with _damage(key):
-                opened = opening.frames(first, held, last=None if got == asked else True)
+                opened = Stretch(opening, first, held, last=None if got == asked else True).whole()
             yield opened
 
     def _carries(self, key: str, held: bytes, data: Buffer) -> bool:
         try:
-            return self._opened(key, lambda opening: opening.frames(0, held, last=True)) == data
+            return self._opened(key, held) == data
         except DamagedRecord:
             return False
 
-    def _opened(self, key: str, act: Callable[[Opening], T]) -> T:
+    def _opened(self, key: str, data: bytes) -> bytes:
         with _damage(key):
-            return act(Opening(self._ring_with, key))
+            return Stretch(Opening(self._ring_with, key), 0, data, last=True).whole()
 
     def _ring_with(self, number: int) -> Ring:
         """The keys that are known; if this one is not among them, those that stand now."""
