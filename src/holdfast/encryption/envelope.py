@@ -46,12 +46,12 @@ def plain_size(size: int) -> int:
     return max(0, size - frames * OVERHEAD)
 
 
-def enclose(ring: Ring, name: str, data: Buffer) -> bytes:
+def enclose(ring: Ring, name: str, data: Buffer) -> bytearray:
     """The envelope of an object that is at hand. Two of the same bytes are never the same."""
     return _Sealing(ring, name).frames(memoryview(data).cast("B"), last=True)
 
 
-def enclosed(ring: Ring, name: str, chunks: Iterable[Buffer]) -> Iterator[bytes]:
+def enclosed(ring: Ring, name: str, chunks: Iterable[Buffer]) -> Iterator[bytearray]:
     """The envelope of an object that passes by in chunks."""
     sealing = _Sealing(ring, name)
     held = b""
@@ -74,22 +74,20 @@ class _Sealing:
         self._aead = gcm(ring.object_key(ring.newest, salt, name))
         self._next = 0
 
-    def frames(self, data: memoryview, *, last: bool) -> bytes:
+    def frames(self, data: memoryview, *, last: bool) -> bytearray:
         """The next frames; unless these are the last, the data must be whole ones."""
         starts = range(0, max(1, data.nbytes), FRAME)
-
-        def fill(out: memoryview) -> None:
-            at = 0
-            for start in starts:
-                plain = data[start : start + FRAME]
-                ends = at + plain.nbytes + OVERHEAD
-                out[at : at + _PREFIX.size] = self._prefix
-                nonce = _NONCE.pack(self._next, last and start == starts[-1])
-                self._aead.encrypt_into(nonce, plain, self._prefix, out[at + _PREFIX.size : ends])
-                self._next += 1
-                at = ends
-
-        return _filled(data.nbytes + len(starts) * OVERHEAD, fill)
+        sealed = bytearray(data.nbytes + len(starts) * OVERHEAD)
+        out, at = memoryview(sealed), 0
+        for start in starts:
+            plain = data[start : start + FRAME]
+            ends = at + plain.nbytes + OVERHEAD
+            out[at : at + _PREFIX.size] = self._prefix
+            nonce = _NONCE.pack(self._next, last and start == starts[-1])
+            self._aead.encrypt_into(nonce, plain, self._prefix, out[at + _PREFIX.size : ends])
+            self._next += 1
+            at = ends
+        return sealed
 
 
 class Opening:
@@ -146,7 +144,7 @@ class Stretch:
         self._data = memoryview(data).cast("B")
         self._count = -(-self._data.nbytes // SEALED)
         self._ends = first * FRAME + plain_size(self._data.nbytes)
-        self._edges: dict[int, bytes] = {}
+        self._edge = (-1, b"")
         tail = self._data.nbytes - max(0, self._count - 1) * SEALED
         self._last = True if tail < SEALED else last
         # Only the last frame of an object is short, and only that of an empty one carries nothing.
@@ -163,8 +161,7 @@ class Stretch:
     def cut(self, offset: int, length: int) -> bytes:
         """What lies in the object from an offset on, as far as these frames reach; only what is touched is opened."""
         end = min(offset + length, self._ends)
-        first = offset // FRAME
-        touched = range(first, min(-(-(offset + length) // FRAME), self._first + self._count))
+        touched = range(offset // FRAME, min(-(-(offset + length) // FRAME), self._first + self._count))
 
         def fill(out: memoryview) -> None:
             for number in touched:
@@ -173,18 +170,18 @@ class Stretch:
                 if offset <= start and stop <= end:
                     self._open(number, out[start - offset : stop - offset])
                 else:
-                    part = self._edge(number)[max(0, offset - start) : end - start]
+                    part = self._opened(number)[max(0, offset - start) : end - start]
                     at = max(0, start - offset)
                     out[at : at + len(part)] = part
 
         return _filled(max(0, end - offset), fill)
 
-    def _edge(self, number: int) -> bytes:
-        """A frame of which only a part is wanted; its neighbour may want the rest."""
-        if number not in self._edges:
+    def _opened(self, number: int) -> bytes:
+        """A frame of which only a part is wanted. It is kept for the next range, which often begins with the rest."""
+        if self._edge[0] != number:
             size = max(0, min(FRAME, self._ends - number * FRAME))
-            self._edges[number] = _filled(size, lambda out: self._open(number, out))
-        return self._edges[number]
+            self._edge = (number, _filled(size, lambda out: self._open(number, out)))
+        return self._edge[1]
 
     def _open(self, number: int, out: memoryview) -> None:
         at = number - self._first
@@ -193,7 +190,7 @@ class Stretch:
 
 
 def _filled(size: int, fill: Callable[[memoryview], None]) -> bytes:
-    """Bytes that are written in place. Large ones cost more to copy, and to get memory for, than to encrypt."""
+    """Bytes that are written in place: large ones cost more to copy than to decrypt."""
     holder = io.BytesIO(bytes(size))
     with holder.getbuffer() as out:
         fill(out)
