@@ -120,6 +120,19 @@ def test_any_truncation_is_found_and_told_by_the_size_alone(body: bytes, data: s
         assert found == b""
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+@pytest.mark.parametrize("rest", [0, 1])
+def test_an_object_cut_off_just_behind_a_frame_is_found(frames: int, rest: int) -> None:
+    """Each frame that is left is whole: only that none of them is the last tells."""
+    body = bytes(4 * SMALL + rest)
+    store, inner = stored(body)
+    inner.put("k", inner.get("k")[: frames * (SMALL + OVERHEAD)])
+    for read in (store.get, lambda key: list(store.read(key)), lambda key: store.get_ranges(key, [(0, len(body))])):
+        with pytest.raises(DamagedRecord):
+            read("k")
+    assert store.get_ranges("k", [(0, SMALL)]) == [body[:SMALL]], "what is asked for and there is whole"
+
+
 @given(bodies | lengths.map(bytes), st.binary(min_size=1, max_size=3 * SMALL))
 def test_whatever_is_added_at_the_end_is_found(body: bytes, more: bytes) -> None:
     store, inner = stored(body)
