@@ -28,6 +28,8 @@ def _nothing_from_outside() -> None:
     for name in [*os.environ]:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and "HOLDFAST_TEST_GCS_URL" not in os.environ:
             del os.environ[name]
+        if name.startswith("HOLDFAST_KEY"):
+            del os.environ[name]
 
 
 @pytest.fixture(scope="session")

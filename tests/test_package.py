@@ -14,7 +14,7 @@ import pytest
 import holdfast
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = {"pyspark", "obstore", "numpy", "pyarrow", "pandas", "polars", "rich"}
+HEAVY = {"cryptography", "pyspark", "obstore", "numpy", "pyarrow", "pandas", "polars", "rich"}
 
 
 def run(*command: str | Path) -> str:

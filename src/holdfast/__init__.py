@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.decide.retention import KeepPolicy
     from holdfast.decide.schedule import Schedule
     from holdfast.draft import Description, PartitionState
+    from holdfast.encryption.keys import Key
     from holdfast.errors import HoldfastError
     from holdfast.gc import PrunePlan, Removed
     from holdfast.handles import Repository, StoredPipeline
@@ -57,6 +58,7 @@ _WHERE = {
     "Fingerprint": "decide.fingerprint",
     "HoldfastError": "errors",
     "KeepPolicy": "decide.retention",
+    "Key": "encryption.keys",
     "Limits": "repository.uploads",
     "LoopSink": "settle",
     "Manifest": "manifest",
@@ -101,6 +103,7 @@ __all__ = [
     "Fingerprint",
     "HoldfastError",
     "KeepPolicy",
+    "Key",
     "Limits",
     "LoopSink",
     "Manifest",

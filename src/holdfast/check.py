@@ -348,7 +348,9 @@ def _batches(artifacts: list[Artifact]) -> Iterator[list[Artifact]]:
 
 
 def _kind(damage: DamagedArtifact) -> str:
-    return "flipped" if "digest" in damage.why else "missing" if "gone" in damage.why else "truncated"
+    if "digest" in damage.why or "envelope" in damage.why:
+        return "flipped"
+    return "missing" if "gone" in damage.why else "truncated"
 
 
 def _read_indexes(records: PipelineRecords, chosen: list[Artifact], listing: _Listing, report: Checked) -> None:
@@ -356,7 +358,7 @@ def _read_indexes(records: PipelineRecords, chosen: list[Artifact], listing: _Li
         size = listing.sizes[records.keys.prefix + path]
         try:
             _index(records, path, size)
-        except (DamagedArtifact, ObjectMissing) as error:
+        except (DamagedArtifact, DamagedRecord, ObjectMissing) as error:
             if f"{records.keys.prefix}{path}.index" not in listing.sizes:
                 report.faults.append(Fault("warning", "index", path, f"{_why(error)}; its members are not affected"))
 

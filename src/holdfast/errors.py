@@ -40,7 +40,8 @@ HoldfastError                      exit 1
 │   ├── Diverged                   HF-4004
 │   ├── NoAnswer                   HF-4005
 │   ├── Overtaken                  HF-4006
-│   └── ChangedWhileRead           HF-4007  a file of another program, under our hands
+│   ├── ChangedWhileRead           HF-4007  a file of another program, under our hands
+│   └── KeysChanged                HF-4020  somebody else changed the keys of a repository meanwhile
 ├── Refused                        exit 6
 │   ├── UnsafeStore                HF-5001
 │   ├── StillNeeded                HF-5002
@@ -67,7 +68,12 @@ HoldfastError                      exit 1
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 │   ├── DirectoryTaken             HF-5027  the folder for Spark's directories is another pipeline's
-│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── KeyMissing                 HF-5040  an encrypted repository, and no key
+│   ├── WrongKey                   HF-5041  a key that does not open this repository
+│   ├── NotEncrypted               HF-5042  a key, and a repository that is not encrypted
+│   ├── WouldDecrypt               HF-5043  a copy out of an encrypted repository into a plain one
+│   └── KeyInUse                   HF-5044  a key without which the repository could not be opened from here
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -75,6 +81,7 @@ HoldfastError                      exit 1
     ├── BadValue                   HF-6004
     ├── SinkUnfit                  HF-6007  rows that a sink could never take
     ├── NotLoadable                HF-6008  a MODULE:ATTR that gives no pipeline
+    ├── BadKey                     HF-6020  what was given as a key is none, or can't be had
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -89,6 +96,7 @@ __all__ = [
     "AccessDenied",
     "BackgroundFailed",
     "BadInput",
+    "BadKey",
     "BadName",
     "BadReference",
     "BadURL",
@@ -116,6 +124,9 @@ __all__ = [
     "HoldfastError",
     "InvalidManifest",
     "JavaMissing",
+    "KeyInUse",
+    "KeyMissing",
+    "KeysChanged",
     "LibraryMissing",
     "LostRace",
     "MissingRecords",
@@ -127,6 +138,7 @@ __all__ = [
     "NotCapturable",
     "NotCheckpointable",
     "NotDeterministic",
+    "NotEncrypted",
     "NotFound",
     "NotHealable",
     "NotLoadable",
@@ -163,6 +175,8 @@ __all__ = [
     "Unsettled",
     "UserCodeFailed",
     "VersionGone",
+    "WouldDecrypt",
+    "WrongKey",
 ]
 
 
@@ -551,6 +565,14 @@ class ChangedWhileRead(LostRace):
     advice = "Its writer is at work on it. Read it again, or take a checkpoint that is older or newer."
 
 
+@dataclass(eq=False)
+class KeysChanged(LostRace):
+    url: str
+    code = "HF-4020"
+    template = "{url}: somebody else has changed its keys meanwhile"
+    advice = "Look with `holdfast key list` and try again."
+
+
 class Refused(HoldfastError):
     """It could be done, but something would be lost by it."""
 
@@ -807,6 +829,50 @@ class SourcesGone(Refused):
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
 
 
+@dataclass(eq=False)
+class KeyMissing(Refused):
+    url: str
+    code = "HF-5040"
+    template = "{url} is encrypted, and no key was given"
+    advice = "Give --key-file, or set HOLDFAST_KEY_FILE, HOLDFAST_KEY_COMMAND or HOLDFAST_KEY; in Python, open(key=…)."
+
+
+@dataclass(eq=False)
+class WrongKey(Refused):
+    url: str
+    key: str
+    known: Sequence[str]
+    code = "HF-5041"
+    template = "the key {key} does not open {url}: it opens with {known}"
+    advice = "Give one of those keys; after a rotation that is the new one. Without any of them nothing can be read."
+
+
+@dataclass(eq=False)
+class NotEncrypted(Refused):
+    url: str
+    code = "HF-5042"
+    template = "a key was given, but {url} is not encrypted: whatever is written there can be read by others"
+    advice = "If it never was, leave the key out (HOLDFAST_KEY… too). If it was, somebody has changed holdfast.json."
+
+
+@dataclass(eq=False)
+class WouldDecrypt(Refused):
+    source: str
+    target: str
+    code = "HF-5043"
+    template = "{source} is encrypted and {target} is not: a copy would lay everything open there"
+    advice = "Make the target with a key, or say that it is meant with --decrypt."
+
+
+@dataclass(eq=False)
+class KeyInUse(Refused):
+    key: str
+    why: str
+    code = "HF-5044"
+    template = "the key {key} is not removed: {why}"
+    advice = "Add another key first and open the repository with that one."
+
+
 class BadInput(HoldfastError):
     """The caller's words are off; nothing was done."""
 
@@ -846,6 +912,15 @@ class BadValue(BadInput):
     why: str
     code = "HF-6004"
     template = "{what}: {why}"
+
+
+@dataclass(eq=False)
+class BadKey(BadInput):
+    where: str
+    why: str
+    code = "HF-6020"
+    template = "{where}: {why}"
+    advice = "A key is one line that begins with holdfast-key-1: and is made by `holdfast key new FILE`."
 
 
 @dataclass(eq=False)

@@ -16,6 +16,8 @@ from holdfast.decide.references import Reference, parse_reference
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.timeline import World, abandoned, current, gaps, newest, timeline
 from holdfast.decide.usage import Usage, usage
+from holdfast.encryption.keeping import Keeper, Rings
+from holdfast.encryption.keys import Key
 from holdfast.errors import (
     BadReference,
     CheckpointMissing,
@@ -26,6 +28,7 @@ from holdfast.errors import (
     NoAnswer,
     ObjectMissing,
     PipelineMissing,
+    WouldDecrypt,
 )
 from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_forget, plan_prune, sweep
 from holdfast.ids import new_token
@@ -35,13 +38,13 @@ from holdfast.records import Answer, Base, Claim, Pin, Savepoint
 from holdfast.recovery import Demands
 from holdfast.repair import repair
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.repository.root import RepositoryRecords, init_repository, open_repository
+from holdfast.repository.root import GivenKey, RepositoryRecords, init_repository, open_repository
 from holdfast.repository.uploads import Limits
 from holdfast.restore import Progress
 from holdfast.settle import LoopSink
 from holdfast.store import Address, Finding, RetryPolicy, Store
 
-__all__ = ["Checkpoint", "GenerationInfo", "Repository", "StoredPipeline", "open_url"]
+__all__ = ["Checkpoint", "GenerationInfo", "Keys", "Repository", "StoredPipeline", "open_url"]
 
 
 def open_url(
@@ -50,13 +53,16 @@ def open_url(
     create: bool = False,
     options: Mapping[str, str] | None = None,
     retry: RetryPolicy | None = None,
+    key: GivenKey = "environment",
 ) -> Repository:
     """Open a repository; with `create`, make it (and prove the store) if it is not there.
 
-    `options` are the store's own, such as credentials; they win over the URL and the environment.
+    `options` are the store's own, such as credentials; they win over the URL and the environment. `key` opens an
+    encrypted repository, and one that is made with a key is encrypted. By default it is the one that HOLDFAST_KEY_FILE,
+    HOLDFAST_KEY_COMMAND or HOLDFAST_KEY gives; with None there is none. Raises KeyMissing, WrongKey and NotEncrypted.
     """
     opened = init_repository if create else open_repository
-    return Repository(opened(url, options, retry))
+    return Repository(opened(url, options, retry, key))
 
 
 class Repository:
@@ -86,6 +92,12 @@ class Repository:
         return self._records.address
 
     @property
+    def keys(self) -> Keys | None:
+        """Who can open an encrypted repository; None if it is not encrypted."""
+        records = self._records
+        return Keys(records.keeper, records.key) if records.keeper is not None and records.key is not None else None
+
+    @property
     def proven(self) -> Sequence[Finding]:
         """What was tried of the store when this call made the repository; empty if it was there already."""
         return self._records.proven
@@ -105,11 +117,53 @@ class Repository:
         pipeline.require()
         return pipeline.resolve(parsed)
 
-    def copy_to(self, other: Repository, pipeline: str, progress: Progress | None = None) -> Copied:
-        """Copy a pipeline into another repository: only what is missing, every byte verified."""
+    def copy_to(
+        self, other: Repository, pipeline: str, progress: Progress | None = None, *, decrypt: bool = False
+    ) -> Copied:
+        """Copy a pipeline into another repository: only what is missing, every byte verified.
+
+        Out of an encrypted repository into one that is not, only with `decrypt`: WouldDecrypt.
+        """
+        if self.keys is not None and other.keys is None and not decrypt:
+            raise WouldDecrypt(self.url, other.url)
         source = self.pipeline(pipeline)
         source.require()
         return copy_pipeline(source.records, other.pipeline(pipeline).records, progress)
+
+
+class Keys:
+    """The keys that open an encrypted repository. To change them rewrites nothing that is stored."""
+
+    def __init__(self, keeper: Keeper, key: Key) -> None:
+        self._keeper = keeper
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<holdfast keys, opened with {self.used}>"
+
+    @property
+    def used(self) -> str:
+        """The id of the key that the repository was opened with here."""
+        return self._key.id
+
+    def look(self) -> Rings:
+        """The ids of all keys that open it, as things stand now."""
+        return self._keeper.look()
+
+    def add(self, key: Key) -> None:
+        """Let another key open it too, such as one that is kept for emergencies."""
+        self._keeper.add(self._key, key)
+
+    def remove(self, key_id: str) -> None:
+        """Let a key open it no more; not the one that is used here. Who had it may have kept what it opened."""
+        self._keeper.remove(self._key, key_id)
+
+    def rotate(self, key: Key, *others: Key) -> None:
+        """Let these keys alone open it, and encrypt all that is written from now on with a new key of its own.
+
+        Whoever has it open goes on as before until it is opened anew, which takes one of these keys.
+        """
+        self._keeper.rotate(self._key, [key, *others])
 
 
 class GenerationInfo:

@@ -11,11 +11,29 @@ from typing import NamedTuple
 
 from holdfast.errors import BadName
 
-__all__ = ["PIPELINES", "PROBES", "REPOSITORY", "Kind", "Named", "PipelineKeys", "Slot", "check_name", "parse"]
+__all__ = [
+    "NAME_CHARACTERS",
+    "PIPELINES",
+    "PROBES",
+    "REPOSITORY",
+    "RINGS",
+    "SAVEPOINTS",
+    "Kind",
+    "Named",
+    "PipelineKeys",
+    "Slot",
+    "check_name",
+    "parse",
+    "ring_folder",
+    "ring_key",
+]
 
 REPOSITORY = "holdfast.json"
 PIPELINES = "pipelines/"
 PROBES = "probe/"
+RINGS = "keys/"
+SAVEPOINTS = "savepoints"
+NAME_CHARACTERS = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
 RESERVED = {"savepoint": {"latest", "now"}}
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
@@ -44,6 +62,15 @@ def number(n: int) -> str:
     if not 0 <= n < 10**10:
         raise BadName("generation, slot or epoch", str(n))
     return f"{n:010d}"
+
+
+def ring_folder(token: str) -> str:
+    """Where the keys of an encrypted repository lie; `holdfast.json` names the token."""
+    return f"{RINGS}{token}/"
+
+
+def ring_key(token: str, n: int) -> str:
+    return f"{ring_folder(token)}{number(n)}.json"
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,7 @@ class PipelineKeys:
 
     @property
     def savepoints(self) -> str:
-        return f"{self.prefix}savepoints/"
+        return f"{self.prefix}{SAVEPOINTS}/"
 
     def savepoint(self, name: str, k: int) -> str:
         return f"{self.savepoints}{check_name('savepoint', name)}/{number(k)}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -344,15 +345,23 @@ def test_an_attached_query_is_captured_by_the_executors(
 def test_two_workers_capture_and_restore_between_object_stores(
     spark_cluster: SparkCluster, s3_server: S3Server, s3_url: str, tmp_path: Path
 ) -> None:
+    """The repository is encrypted, and only the driver was given its key: neither it nor what it opens is logged."""
+    key, log = holdfast.Key.generate(), tmp_path / "events"
+    log.mkdir()
+    logging = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(log), "spark.eventLog.compress": "false"}
     given = {
         "master": spark_cluster.master,
-        "conf": {**spark_cluster.conf, **s3a_conf(s3_server)},
+        "conf": {**spark_cluster.conf, **s3a_conf(s3_server), **logging},
         "place": s3_url,
         "options": dict(s3_server.options),
     }
     done = subprocess.run(
         [sys.executable, "-m", "spark.distribute_program", json.dumps(given)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "HOLDFAST_KEY": key.text(),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -364,3 +373,10 @@ def test_two_workers_capture_and_restore_between_object_stores(
     assert told["counted_on"]
     # What had to be read to find the cut, such as its logs, the driver has in hand already and sends itself.
     assert told["objects_by_the_driver"] <= told["captures"]
+    repository = holdfast.open(f"{s3_url}-repository", options=s3_server.options, key=key)
+    assert repository.pipeline("counts").check(read_percent=100).damaged == []
+    logged = b"".join(path.read_bytes() for path in log.rglob("*") if path.is_file())
+    assert b"SparkListenerJobEnd" in logged
+    own = repository.address.ring.keys[1]  # type: ignore[attr-defined]
+    for secret in (key.text().partition(":")[2].encode(), own.hex().encode(), base64.b64encode(own)):
+        assert secret not in logged + done.stderr.encode() + done.stdout.encode()

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StoreError
 
 if TYPE_CHECKING:
     from holdfast.handles import Repository
+    from holdfast.repository.root import GivenKey
     from holdfast.store import RetryPolicy
 
 __all__ = ["Failed", "Session", "StoreOption", "Verb", "for_each", "verb"]
@@ -32,21 +33,35 @@ class Session:
         self.url: str | None = common.get("repo")
         self.options: dict[str, str] = dict(common.get("repo_option", ()))
         self.retry_seconds: float | None = common.get("retry_seconds")
+        self._key_file: str | None = common.get("key_file")
+        self._key_command: str | None = common.get("key_command")
 
     def repository(self) -> Repository:
         """The repository that --repo or HOLDFAST_REPO names."""
-        return self.open(self.require_url(), self.options)
+        return self.open(self.require_url(), self.options, key=self.key())
 
     def require_url(self) -> str:
         if not self.url:
             raise click.UsageError("Which repository? Give --repo URL, or set HOLDFAST_REPO.")
         return self.url
 
-    def open(self, url: str, options: dict[str, str], *, create: bool = False) -> Repository:
+    def open(
+        self, url: str, options: dict[str, str], *, create: bool = False, key: GivenKey = "environment"
+    ) -> Repository:
         # Everything below pulls in the store and the records, which --help and usage errors do without.
         from holdfast.handles import open_url
 
-        return open_url(url, create=create, options=options, retry=self.retry())
+        return open_url(url, create=create, options=options, retry=self.retry(), key=key)
+
+    def key(self) -> GivenKey:
+        """The key of the repository, as --key-file or --key-command gives it, or else the environment."""
+        from holdfast.encryption.keys import Key
+
+        if self._key_file and self._key_command:
+            raise click.UsageError("Give --key-file or --key-command, not both.")
+        if self._key_file:
+            return Key.from_file(self._key_file)
+        return Key.from_command(self._key_command) if self._key_command else "environment"
 
     def retry(self) -> RetryPolicy | None:
         """How long to keep trying, if that was said."""
@@ -180,6 +195,16 @@ _REPOSITORY = (
         type=StoreOption(),
         multiple=True,
         help="An option of the store, such as credentials; the value may be env:NAME or file:PATH. Repeatable.",
+    ),
+    click.Option(
+        ["--key-file"],
+        metavar="PATH",
+        help="The key of an encrypted repository.  [env var: HOLDFAST_KEY_FILE, or HOLDFAST_KEY for the key itself]",
+    ),
+    click.Option(
+        ["--key-command"],
+        metavar="COMMAND",
+        help="A command that prints the key.  [env var: HOLDFAST_KEY_COMMAND]",
     ),
 )
 

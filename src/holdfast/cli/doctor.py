@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 NEEDED = ("click", "msgspec", "obstore", "rich")
-OPTIONAL = ("numpy", "pyarrow", "pandas", "polars", "pyspark")
+OPTIONAL = ("cryptography", "numpy", "pyarrow", "pandas", "polars", "pyspark")
 LOW_DISK = 1024**3
 RELEASED = 1_767_225_600
 """No clock that is right shows a time before 2026."""
@@ -153,13 +153,16 @@ def _store(session: Session, url: str) -> Iterator[Result]:
     if advised:
         return
     try:
-        repository = open_url(store)
+        repository = open_url(store, key=session.key())
     except HoldfastError as error:
         missing = error.exit_code == 4
         yield Result("repository", "warning" if missing else "failed", error.message, error.hint)
         return
     pipelines = repository.pipelines()
     yield Result("repository", "ok", f"{repository.id}, {amount(len(pipelines), 'pipeline')}")
+    if repository.keys:
+        others = len(repository.keys.look().keys) - 1
+        yield Result("encryption", "ok", f"opened with the key {repository.keys.used}; {amount(others, 'other key')}")
     yield from _pipelines(repository)
 
 

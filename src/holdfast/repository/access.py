@@ -117,4 +117,6 @@ class RecordAccess:
             self.store.get(key)
         except ObjectMissing:
             return False
+        except DamagedRecord:
+            return True
         return True

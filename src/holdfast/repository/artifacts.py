@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from itertools import chain
 from typing import TypeVar
 
-from holdfast.errors import DamagedArtifact, ObjectMissing
+from holdfast.errors import DamagedArtifact, DamagedRecord, ObjectMissing
 from holdfast.layout import PipelineKeys
 from holdfast.manifest import Artifact
 from holdfast.store.contract import CHUNK, Store
@@ -80,6 +80,8 @@ def stream_artifact(store: Store, keys: PipelineKeys, artifact: Artifact) -> Ite
             yield chunk
     except ObjectMissing as error:
         raise DamagedArtifact(artifact.path, "the object is gone") from error
+    except DamagedRecord as error:
+        raise _unopened(artifact, artifact.path, error) from error
     fault = _fault(artifact, size, digest.hexdigest(), artifact.path)
     if fault:
         raise fault
@@ -144,6 +146,11 @@ def _fetch_span(store: Store, keys: PipelineKeys, path: str, members: list[Artif
         found = store.get_ranges(keys.prefix + path, [(a.offset or 0, a.size_bytes) for a in members])
     except ObjectMissing:
         return [(artifact, DamagedArtifact(path, "the object is gone")) for artifact in members]
+    except DamagedRecord as error:
+        # Encrypted objects are opened a stretch at a time: others of them may be whole.
+        if len(members) == 1:
+            return [(members[0], _unopened(members[0], path, error))]
+        return [loaded for artifact in members for loaded in _fetch_span(store, keys, path, [artifact])]
     return [_verified(artifact, data, path) for artifact, data in zip(members, found, strict=True)]
 
 
@@ -170,8 +177,16 @@ def _verified(artifact: Artifact, data: bytes, where: str) -> Loaded:
     return artifact, _fault(artifact, len(data), hashlib.sha256(data).hexdigest(), where) or data
 
 
+def _unopened(artifact: Artifact, where: str, error: DamagedRecord) -> DamagedArtifact:
+    return DamagedArtifact(_at(artifact, where), error.why)
+
+
+def _at(artifact: Artifact, where: str) -> str:
+    return where if artifact.offset is None else f"{where} at {artifact.offset}"
+
+
 def _fault(artifact: Artifact, size: int, sha256: str, where: str) -> DamagedArtifact | None:
-    at = where if artifact.offset is None else f"{where} at {artifact.offset}"
+    at = _at(artifact, where)
     if size != artifact.size_bytes:
         return DamagedArtifact(at, f"it has {size} bytes where {artifact.size_bytes} were saved")
     if sha256 != artifact.sha256:
