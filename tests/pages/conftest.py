@@ -51,6 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder of a page. What it imports, exports and sets in Spark goes with it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("PWD", str(tmp_path))
     monkeypatch.setenv("TZ", "UTC")
     before, environment = set(sys.modules), dict(os.environ)
     yield tmp_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -73,6 +74,7 @@ def readme(play: Play) -> None:
     assert set(repository.pipeline("orders").savepoints()) == {"before-upgrade", "v1"}
     _readme_pipeline(play)
     _readme_loop(play)
+    _readme_commands(play)
 
 
 def _readme_pipeline(play: Play) -> None:
@@ -110,13 +112,29 @@ def _readme_loop(play: Play) -> None:
     assert starts == [0, 2]
 
 
+def _readme_commands(play: Play) -> None:
+    """What the README shows of looking after checkpoints: six of them, each with a little more than the one before."""
+    repository = holdfast.open("looked-after", create=True)
+    with repository.pipeline("orders").recover() as checkpointer:
+        for epoch in range(6):
+            draft = checkpointer.begin(epoch, carry=True)
+            save = checkpointer.save_delta if epoch else checkpointer.save_snapshot
+            save(draft, "totals", 0, bytes([epoch]) * (3000 if epoch else 160_000))
+            checkpointer.save_manifest(draft)
+    repository.find("orders").savepoint("before-upgrade")
+    os.environ["HOLDFAST_REPO"] = repository.url
+    play.stands_for |= {"s3://bucket/holdfast": repository.url, "az://container": str(play.here)}
+    [block] = [block for block in play.page.of("console") if "holdfast prune" in block.code]
+    play.type(*block.commands)
+
+
 def quickstart(play: Play) -> None:
     # Java has a current folder of its own.
     play.stands_for |= {'start("checkpoints/': f'start("{play.here}/checkpoints/'}
     with kept(play.spark, PARTITIONS):
         play.everything(1, 2)
         while (play.names["query"].lastProgress or {"batchId": 0})["batchId"] < 2:
-            play.names["query"].processAllAvailable()
+            play.names["query"].awaitTermination(1)
         play.everything(2)
     stored = holdfast.open("repository")
     assert set(stored.pipeline("orders").savepoints()) == {"first", "second", "third"}
@@ -255,7 +273,8 @@ def pipelines(play: Play) -> None:
         query=lambda events: events,
         sinks={"db": holdfast.sinks.SQLite(play.here / "rows.db", "rows")},
     )
-    counting.start(holdfast.open("other", create=True), trigger=NOW).await_termination()
+    other = holdfast.open("other", create=True)
+    counting.start(other, checkpoint_dir="other-spark", trigger=NOW).await_termination()
     assert play.names["seen"]["rows"] == 6
     assert set(holdfast.open("other").find("orders").manifest.driver_states) == {"seen"}
 
@@ -271,7 +290,7 @@ def sources_and_retention(play: Play) -> None:
         pipeline.start(repository, accept=accept, trigger=NOW).await_termination()
 
     play.python(pipeline=SimpleNamespace(reach=pipeline.reach, start=start), repository=repository)
-    assert play.names["checkpoint"].why_not in ("", None)
+    assert not play.names["checkpoint"].why_not
 
 
 JOBS = """
