@@ -109,7 +109,8 @@ def parse_command(words: list[str]) -> click.Context:
         raise click.UsageError(f"there is no verb {name}")
     given = [re.sub(r"(?<==)(?:env|file):\S+", "env:PATH", word) for word in rest]
     assert "PATH" in os.environ
-    return verb.make_context(name, given, parent=click.Context(cli))
+    # With its settings: a verb keeps the help option that it is first given.
+    return verb.make_context(name, given, parent=click.Context(cli, info_name="holdfast", **cli.context_settings))
 
 
 def known_options(name: str) -> set[str]:
