@@ -34,7 +34,7 @@ def _section(root: click.Context, verb: Verb) -> str:
         params = [param for param in verb.get_params(ctx) if isinstance(param, click.Option)]
         options = [record for param in params if (record := param.get_help_record(ctx))]
     described = re.sub(r"(?<!\n)\n(?!\n)", " ", verb.help or "")
-    lines = [f"\n## {ctx.command_path}", "", f"`{usage}`", "", described, "", "```", *verb.examples, "```", ""]
+    lines = [f"\n## {ctx.command_path}", "", f"`{usage}`", "", described, "", "```bash", *verb.examples, "```", ""]
     lines += ["| option | |", "|-|-|"]
     lines += [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in options]
     return "\n".join(lines) + "\n"

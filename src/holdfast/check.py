@@ -77,6 +77,7 @@ class Checked:
 
     @property
     def damaged(self) -> list[Fault]:
+        """The faults that are damage, and not only notes."""
         return [fault for fault in self.faults if fault.severity == "damage"]
 
     @property

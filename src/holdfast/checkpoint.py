@@ -44,30 +44,37 @@ class Checkpoint:
 
     @property
     def head(self) -> Head:
+        """Its summary: ids, epoch, time, bytes. One small read."""
         return self.pipeline.records.head(self.slot)
 
     @property
     def manifest(self) -> Manifest:
+        """All that it holds, and where."""
         return self.pipeline.records.manifest(self.slot)
 
     @property
     def id(self) -> str:
+        """A name for people; never an order."""
         return self.head.checkpoint_id
 
     @property
     def epoch(self) -> int:
+        """The last epoch that is in it."""
         return self.head.epoch
 
     @property
     def bytes(self) -> int:
+        """Bytes that it brought and bytes that it shares with others."""
         return self.head.bytes_new + self.head.bytes_shared
 
     @property
     def sources(self) -> dict[str, ConnectorOffset]:
+        """Where each source stood, by its name."""
         return self.manifest.source_offsets
 
     @property
     def operators(self) -> dict[str, dict[int, list[Artifact]]]:
+        """The artifacts of each operator and partition, snapshot first. Of a Spark query they are `manifest.files`."""
         return self.manifest.operators
 
     @property
@@ -195,12 +202,15 @@ class Checkpoint:
         )
 
     def savepoint(self, name: str) -> Savepoint:
+        """Give it a name: retention never removes it while it has one. Raises NameTaken."""
         return name_checkpoint(self.pipeline.records, self.head, name)
 
     def pin(self, why: str = "pinned") -> Pin:
+        """Hold it against retention until the pin is removed; it may have many."""
         return pin_checkpoint(self.pipeline.records, self.slot, why)
 
     def unpin(self) -> list[Pin]:
+        """Let go of all pins that people put on it, and give them."""
         return remove_pins(self.pipeline.records, self.slot)
 
 

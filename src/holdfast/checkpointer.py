@@ -67,10 +67,12 @@ class Checkpointer:
         self.close()
 
     def close(self) -> None:
+        """Finish what is under way and let go. The pipeline stays claimed until another takes it over."""
         self._publisher.close()
 
     @property
     def generation(self) -> int:
+        """The generation that it publishes under."""
         return self._publisher.generation
 
     @property

@@ -191,14 +191,17 @@ class HoldfastError(Exception):
 
     @property
     def fields(self) -> dict[str, object]:
+        """What it is about, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def message(self) -> str:
+        """What went wrong, in a sentence."""
         return self.template.format(**{name: _worded(value) for name, value in self.fields.items()})
 
     @property
     def hint(self) -> str:
+        """What to do about it."""
         return self.advice.format(**self.fields)
 
     def __str__(self) -> str:

@@ -78,6 +78,7 @@ class PrunePlan:
 
     @property
     def drops(self) -> list[Slot]:
+        """The checkpoints that would go."""
         return [v.candidate.slot for v in self.verdicts if not v.keep]
 
     def apply(self, progress: Progress | None = None) -> Removed:

@@ -76,14 +76,17 @@ class Repository:
 
     @property
     def url(self) -> str:
+        """Where it lies, without any secret."""
         return self._records.store.url
 
     @property
     def id(self) -> str:
+        """Drawn when it was made; a copy has another one."""
         return self._records.id
 
     @property
     def store(self) -> Store:
+        """The store that it lies in."""
         return self._records.store
 
     @property
@@ -202,9 +205,11 @@ class StoredPipeline:
 
     @property
     def name(self) -> str:
+        """What it is called in its repository."""
         return self.records.name
 
     def exists(self) -> bool:
+        """Whether there is such a pipeline."""
         return self.records.exists()
 
     def require(self) -> None:
@@ -343,9 +348,11 @@ class StoredPipeline:
         return [GenerationInfo(self.records.claim(g), known.bases.get(g)) for g in sorted(known.claims)]
 
     def savepoints(self) -> dict[str, Savepoint]:
+        """The savepoints by their names."""
         return self.records.savepoints()
 
     def pins(self) -> list[Pin]:
+        """All pins, each with its checkpoint and why."""
         return self.records.pins()
 
     # ---- running ----
@@ -419,4 +426,5 @@ class StoredPipeline:
         return plan_forget(self.records, slot)
 
     def remove_savepoint(self, name: str) -> Savepoint:
+        """Take a name off again: the checkpoint stays, and falls under retention."""
         return remove_name(self.records, name)

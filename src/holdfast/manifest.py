@@ -106,6 +106,7 @@ class Head(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def at(self) -> Slot:
+        """The slot that it stands at."""
         return Slot(self.generation, self.slot)
 
 
@@ -148,6 +149,7 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def at(self) -> Slot:
+        """The slot that it stands at."""
         return Slot(self.generation, self.slot)
 
     def artifacts(self) -> Iterator[tuple[str, Artifact]]:
@@ -184,6 +186,7 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return findings(self, expected_vnode_count)
 
     def pending_sinks(self) -> list[str]:
+        """Sinks that had not committed when it was written."""
         return sorted(name for name, status in self.sink_commit_statuses.items() if status.status != "committed")
 
 

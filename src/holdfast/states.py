@@ -27,9 +27,13 @@ class Checkpointable(Protocol):
     again. `restore` is all or nothing: on bytes that it can't take it raises and leaves the state as it was.
     """
 
-    def checkpoint(self) -> bytes: ...
+    def checkpoint(self) -> bytes:
+        """All of the state, as bytes."""
+        ...
 
-    def restore(self, data: bytes) -> None: ...
+    def restore(self, data: bytes) -> None:
+        """Put a state back that `checkpoint` gave."""
+        ...
 
 
 class Cell(Generic[T]):
@@ -44,9 +48,11 @@ class Cell(Generic[T]):
         self.value = value
 
     def checkpoint(self) -> bytes:
+        """The value, encoded."""
         return encode_value(self.value)
 
     def restore(self, data: bytes) -> None:
+        """Put a value in that was saved."""
         self.value = cast(T, decode_value(data))
 
     def __repr__(self) -> str:

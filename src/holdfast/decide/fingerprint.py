@@ -45,6 +45,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
+        """One SHA-256 of all parts."""
         return _sha256(_canonical(dict(self.parts)))
 
 

@@ -40,6 +40,7 @@ class KeepPolicy:
 
     @property
     def empty(self) -> bool:
+        """Whether no rule was given."""
         return self == KeepPolicy()
 
 

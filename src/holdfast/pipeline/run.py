@@ -255,6 +255,7 @@ class Run:
         return ended is not False
 
     def status(self) -> RunStatus:
+        """How it stands. The repository is not asked."""
         epoch, sinks = self._running.newest()
         return RunStatus(
             self.generation,

@@ -1,0 +1,200 @@
+"""No block of any page is passed over: Python is run, commands are read by the command line itself, data is parsed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from holdfast import errors
+from holdfast.cli.failures import USAGE_CODE
+from holdfast.pipeline.metrics import Metrics
+from pages.blocks import PAGES, ROOT, Block, Page, known_options, parse_command
+from pages.stages import STAGES
+
+BLOCKS = [block for page in PAGES for block in page.blocks]
+WITH_COMMANDS = [block for block in BLOCKS if block.commands]
+BESIDE = {"export", "make", "pip", "python3", "rm", "spark-submit"}
+"""What else a page may have its reader type."""
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+def look_at(block: Block) -> bool:
+    """Whether some test here, or the stage of its page, takes care of it."""
+    match block.language:
+        case "python":
+            return block.page in STAGES
+        case "bash" | "console":
+            return bool(block.commands)
+        case "yaml" | "json" | "sql" | "dockerfile" | "text" | "":
+            return True
+    return False
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_every_block_is_looked_at(block: Block) -> None:
+    assert look_at(block), "give its page a stage in pages/stages.py, or its language a test here"
+
+
+def test_every_stage_has_its_page() -> None:
+    assert set(STAGES) <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("block", WITH_COMMANDS, ids=str)
+def test_commands_are_such_as_the_command_line_takes(block: Block) -> None:
+    for command in block.commands:
+        program = command.words[0]
+        if program != "holdfast":
+            assert program in BESIDE, command.text
+            continue
+        try:
+            parse_command(command.words if ">" not in command.words else command.words[: command.words.index(">")])
+        except click.UsageError as error:
+            pytest.fail(f"{command.text}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("block", of("bash"), ids=str)
+def test_scripts_are_such_as_a_shell_takes(block: Block) -> None:
+    done = subprocess.run(["bash", "-n"], input=block.code, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in ("", "text")], ids=str)
+def test_what_is_only_shown_holds_no_commands_that_nobody_reads(block: Block) -> None:
+    if not block.commands:
+        assert not re.search(r"^(\$ |holdfast )", block.code, re.MULTILINE)
+
+
+# ---- data ----
+
+
+def documents(block: Block) -> list[Any]:
+    return list(yaml.safe_load_all(block.code))
+
+
+def each(value: Any, key: str) -> Iterator[Any]:
+    """All values under a key, however deep."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == key:
+                yield inner
+            yield from each(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from each(inner, key)
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_yaml_parses_and_containers_are_given_commands_that_there_are(block: Block) -> None:
+    parsed = documents(block)
+    assert all(parsed)
+    for container in each(parsed, "containers"):
+        for one in container:
+            parse_command(["holdfast", *map(str, one["args"])])
+
+
+def metric_names() -> set[str]:
+    """As Prometheus sees them."""
+    found = set()
+    for family in Metrics("any").registry.collect():
+        found |= {family.name, *(sample.name for sample in family.samples)}
+    # Without a label there is no sample yet.
+    return found | {"holdfast_epoch_step_seconds_total"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_metrics_that_are_named_exist(page: Page) -> None:
+    named = set(re.findall(r"\bholdfast_[a-z_]+\b", page.text))
+    assert named <= metric_names()
+
+
+def test_every_metric_stands_on_the_page_of_operations() -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    families = {family.name for family in Metrics("any").registry.collect()}
+    assert {name for name in families if name not in text} == set()
+
+
+@pytest.mark.parametrize("block", of("json"), ids=str)
+def test_json_parses(block: Block) -> None:
+    assert json.loads(block.code)
+
+
+def test_the_policy_allows_just_what_the_table_above_it_names() -> None:
+    page = next(page for page in PAGES if page.name == "docs/operations.md")
+    policy = json.loads(page.of("json")[0].code)
+    allowed = {
+        action for actions in each(policy, "Action") for action in ([actions] if isinstance(actions, str) else actions)
+    }
+    assert allowed == set(re.findall(r"`(s3:\w+)`", page.text.partition("## Permissions")[2].partition("```json")[0]))
+
+
+@pytest.mark.parametrize("block", of("sql"), ids=str)
+def test_sql_names_settings_that_the_sinks_look_at(block: Block) -> None:
+    settings = re.findall(r"'(delta\.\w+)'", block.code)
+    source = (ROOT / "src/holdfast/sinks/delta.py").read_text() + (ROOT / "src/holdfast/sinks/delta_log.py").read_text()
+    assert all(setting in source for setting in settings)
+    assert settings or block.page in STAGES  # the others are run
+
+
+@pytest.mark.parametrize("block", of("dockerfile"), ids=str)
+def test_images_are_made_of_our_wheel(block: Block) -> None:
+    words = [line.split()[0] for line in block.code.splitlines()]
+    assert words[0] == "FROM"
+    assert set(words) <= {"FROM", "COPY", "RUN", "USER", "ENTRYPOINT"}
+    assert "dist/holdfast-*.whl" in block.code
+
+
+def test_benchmarks_are_shown_below_the_name_of_the_program_that_prints_them() -> None:
+    text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    for section in text.split("\n## ")[1:]:
+        if "```" in section:
+            assert (ROOT / "benchmarks" / f"{section.partition(':')[0]}.py").exists(), section[:40]
+
+
+# ---- words ----
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_codes_in_the_text_exist(page: Page) -> None:
+    for said in re.findall(r"`holdfast ([^`]+)`", page.prose):
+        verb, *words = said.split()
+        if verb.isupper() or not verb.isalpha():
+            continue  # VERB
+        options = {word.partition("=")[0] for word in words if re.match(r"-{1,2}[a-z]", word)}
+        assert options <= known_options(verb), said
+    codes = {getattr(errors, name).code for name in errors.__all__ if hasattr(getattr(errors, name), "code")}
+    assert set(re.findall(r"HF-\d{4}", page.text)) <= codes | {USAGE_CODE}
+
+
+def anchors(page: str) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Page) -> None:
+    here = (ROOT / page.name).parent
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.prose):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (here / path).resolve() if path else ROOT / page.name
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.relative_to(ROOT).as_posix()), link
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = {page.name.removeprefix("docs/") for page in PAGES if page.name.startswith("docs/")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index and f"({page}#" not in index} == set()
