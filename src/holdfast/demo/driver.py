@@ -102,6 +102,7 @@ class Driver:
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark = spark
         self._place = place
+        self._stored = holdfast.open(str(place.repository)).pipeline(PIPELINE)
         self._run: Run | None = None
         self._hold = say.Start()
         self._epoch = -1
@@ -193,7 +194,9 @@ class Driver:
             case EpochCommitted():
                 tell(say.Committed(event.epoch, event.rows, event.seconds))
             case CheckpointTaken():
-                tell(say.Checkpointed(str(event.slot), event.epoch, event.bytes_read, event.bytes, event.seconds))
+                head = self._stored[f"slot:{event.slot}"].head
+                size = head.bytes_new + head.bytes_shared
+                tell(say.Checkpointed(str(event.slot), event.epoch, head.bytes_new, size, event.seconds))
             case _:
                 sys.stderr.write(f"{event}\n")
 
