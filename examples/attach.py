@@ -74,7 +74,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="an empty folder for all of it; one of its own if not given")
     given = parser.parse_args()
     use_java()
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory(prefix="holdfast-example-", ignore_cleanup_errors=True) as scratch:
         try:

@@ -93,7 +93,8 @@ def run(spark: SparkSession, work: Path, bootstrap: str, postgres: str) -> int:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     topic, delta, home = f"orders-{uuid.uuid4().hex[:8]}", work / "orders.delta", work / "spark"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
     repository = holdfast.open(str(work / "repository"), create=True)
     good = True
 

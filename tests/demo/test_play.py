@@ -17,7 +17,7 @@ import holdfast
 from holdfast.cli.group import cli
 from holdfast.demo import play as plays
 from holdfast.demo import process
-from holdfast.demo.place import SINKS, TABLE, Judged, Place
+from holdfast.demo.place import COLUMNS, SINKS, TABLE, Judged, Place
 from holdfast.demo.play import Costs, Length, Outcome, Play, judge
 from holdfast.demo.process import DriverProcess
 from holdfast.errors import DemoFailed
@@ -60,7 +60,7 @@ def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in
     assert [(each.lost, each.doubled) for each in bad.sinks.values()] == [(1, 0), (0, 0)]
     (row,) = place.read_truth() - place.read("duckdb")
     with duckdb.connect(place.duckdb) as database:
-        database.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", row)
+        database.execute(f"INSERT INTO {TABLE} ({COLUMNS}) VALUES (?, ?, ?, ?)", row)
     good = judge(place, SMALL, Costs())
     assert good.good
     assert {each.orders for each in good.sinks.values()} == {good.orders} == {1600}

@@ -36,8 +36,17 @@ RATES = 24
 """How many batches the line of rates goes back."""
 LANDED = 4
 """How many checkpoints are in sight."""
-BAR = 24
+BAR = 12
 WIDEST = 100
+HARM = ("kill", "lose")
+NOW = {
+    "run": "Spark starts",
+    "recover": "Spark starts again",
+    "restore": "Spark starts again",
+    "rewind": "Everything goes back to the savepoint",
+    "verdict": "Plain Spark reads the same orders",
+}
+"""What happens first in a scene."""
 
 
 @contextmanager
@@ -127,13 +136,13 @@ class LiveShow:
         from rich.text import Text
 
         self._scenes += 1
-        number = Text(f"{self._scenes}/{len(SCENES)} ", style="dim")
+        heading = Text().append(f"{self._scenes}/{len(SCENES)} ", "dim")
         self.console.print()
-        self.console.print(number.append(SCENES[name], "bold red" if name in ("kill", "lose") else "bold cyan"))
+        self.console.print(heading.append(SCENES[name], "bold red" if name in HARM else "bold cyan"))
         self.console.print(Padding(Text(clean(words)), (0, 0, 0, 4)))
-        if name in ("run", "recover", "restore"):
-            self._now = "Spark starts"
-            self._rates.clear()
+        self._now = NOW.get(name, self._now)
+        if name in HARM:
+            self._rates.append(0.0)
 
     def note(self, words: str) -> None:
         from rich.padding import Padding
@@ -177,22 +186,17 @@ class LiveShow:
         head.add_column(justify="right")
         head.add_row(self._spinner, Text(f"{minutes}:{seconds:02d}", style="dim"))
         figures = Table.grid(padding=(0, 2))
-        figures.add_column(style="dim")
+        figures.add_column(style="dim", no_wrap=True)
+        figures.add_column(no_wrap=True)
         if self._progress is not None:
-            rate = Text(f"{self._rates[-1] if self._rates else 0:>7,.0f} orders/s  ").append(
-                _spark(self._rates), "cyan"
-            )
-            figures.add_row("rate", rate)
+            rate = Text(f"{self._rates[-1] if self._rates else 0:>7,.0f} orders/s  ")
+            figures.add_row("rate", rate.append(_spark(self._rates), "cyan"))
             state = f"{self._progress.state_rows:>7,} rows, {size(self._progress.state_bytes)} in memory"
             figures.add_row("state", Text(state))
         for place, each in enumerate(self._landed):
-            name = f"checkpoints {self._count:>3}" if place == 0 else ""
-            bar = (
-                Text(f"{each.slot:>5}  epoch {each.epoch:>2}  ")
-                .append_text(_bar(each))
-                .append(f"  {_sizes(each)}", "dim")
-            )
-            figures.add_row(name, bar)
+            row = Text(f"{each.slot:>7}  epoch {each.epoch:>2}  ").append_text(_bar(each))
+            row.append(f"  {size(each.bytes_new)} new of {size(each.bytes)}", "dim")
+            figures.add_row("checkpoints" if place == 0 else "", row)
         return Panel(Group(head, figures), box=ROUNDED, border_style="dim", title="holdfast demo", title_align="left")
 
 

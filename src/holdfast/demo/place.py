@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["PIPELINE", "SINKS", "TABLE", "Judged", "Place", "Rows", "compare", "lose_a_row", "orders_in"]
+__all__ = ["COLUMNS", "PIPELINE", "SINKS", "TABLE", "Judged", "Place", "Rows", "compare", "lose_a_row", "orders_in"]
 
 PIPELINE = "orders"
 TABLE = "totals"
 SINKS = ("duckdb", "delta")
-COLUMNS = "minute", "customer", "orders", "cents"
+COLUMNS = "minute, customer, orders, cents"
 
 Row: TypeAlias = tuple[int, str, int, int]
 Rows: TypeAlias = Counter[Row]
@@ -69,14 +69,14 @@ class Place(NamedTuple):
         import duckdb
 
         with closing(duckdb.connect(self.duckdb, read_only=True)) as database:
-            return Counter(database.execute(f"SELECT {', '.join(COLUMNS)} FROM {TABLE}").fetchall())
+            return Counter(database.execute(f"SELECT {COLUMNS} FROM {TABLE}").fetchall())
 
     def _read_delta(self) -> Rows:
         import pyarrow as pa
         from deltalake import DeltaTable
 
         table = pa.table(DeltaTable(self.delta).scan().read_all())
-        return Counter(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
+        return Counter(zip(*(table[name].to_pylist() for name in COLUMNS.split(", ")), strict=True))
 
 
 class Judged(NamedTuple):
