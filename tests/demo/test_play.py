@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def no_java(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.delenv("JAVA_HOME")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("no_java")
 def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in_the_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,6 +72,7 @@ def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(0)
 def test_the_whole_demo_ends_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "demo", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -159,3 +162,12 @@ def test_a_driver_that_ends_is_told_with_the_log_that_says_why(no_spark: Place) 
     finally:
         driver.kill()
     assert "JAVA" in no_spark.log.read_text()
+
+
+def test_a_driver_ends_with_whoever_started_it_even_before_its_spark_runs(tmp_path: Path) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.demo.driver", str(tmp_path)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert driver.stdin is not None
+    driver.stdin.close()
+    assert driver.wait(120) == -signal.SIGKILL

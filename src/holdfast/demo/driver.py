@@ -7,6 +7,9 @@ standard output what happens. It ends with its input.
 from __future__ import annotations
 
 import json
+import os
+import queue
+import signal
 import sys
 import threading
 import time
@@ -60,21 +63,28 @@ def totals(orders: DataFrame) -> DataFrame:
 
 
 def main(folder: str) -> int:
-    place = Path(folder)
+    commands: queue.SimpleQueue[say.Command] = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(commands,), name="holdfast-demo", daemon=True).start()
     builder = SparkSession.builder.master("local[2]").appName("holdfast-demo")
     for key, value in {**CONF, **file_manager()}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    driver = Driver(spark, Place(place))
+    driver = Driver(spark, Place(Path(folder)))
     tell(say.Ready(spark.version))
     try:
-        for line in sys.stdin:
-            driver.do(say.decode_command(line))
+        while True:
+            driver.do(commands.get())
     except HoldfastError as error:
-        tell(say.Failed(f"{error} [{error.code}]"))
+        tell(say.Failed(str(error)))
         return 1
-    return 0
+
+
+def listen(commands: queue.SimpleQueue[say.Command]) -> None:
+    """Take commands; with whoever gives them this process ends too, and its JVM, whatever they are at."""
+    for line in sys.stdin:
+        commands.put(say.decode_command(line))
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def file_manager() -> dict[str, str]:
