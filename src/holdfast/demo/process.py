@@ -23,9 +23,9 @@ from holdfast.spark.java import Java, use_java
 
 __all__ = ["DriverProcess", "require_libraries"]
 
-SILENCE_SECONDS = 180
+SILENCE_SECONDS = 300
 """A driver that has said nothing for so long will say nothing more."""
-NEEDED = {"deltalake": "deltalake", "duckdb": "duckdb", "pyarrow": "pyarrow", "pyspark": "pyspark"}
+NEEDED = ("deltalake", "duckdb", "pyarrow", "pyspark")
 
 N = TypeVar("N", bound=News)
 
@@ -47,6 +47,7 @@ class DriverProcess:
     def __init__(self, place: Place, tell: Callable[[News], None]) -> None:
         self._place = place
         self._tell = tell
+        self._killed = False
         with place.log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.demo.driver", str(place.root)],
@@ -98,6 +99,9 @@ class DriverProcess:
 
     def kill(self) -> None:
         """SIGKILL for the driver and its JVM, which would otherwise finish the batch; gone once this returns."""
+        if self._killed:
+            return  # Its number may be another's by now.
+        self._killed = True
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
