@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,17 @@ def test_a_temporary_folder_goes_when_the_verdict_is_good_and_stays_when_it_is_b
     monkeypatch.setattr(Play, "perform", lambda self: outcome(lost=1))
     assert "What is left to look at" in demo().output
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_readme_shows_every_scene_and_every_line_of_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\d/7 (.*)$", readme, re.MULTILINE) == list(plays.SCENES.values())
+    monkeypatch.setattr(Play, "perform", lambda self: outcome())
+    shown = demo("--dir", str(tmp_path / "a")).output.partition("verdict")[2]
+    for name in re.findall(r"^(\w[\w ]*?)  ", shown, re.MULTILINE):
+        assert re.search(rf"^{name}  ", readme, re.MULTILINE), name
 
 
 # ---- what is missing, or in the way ----
