@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.render import Output, rich_console
-from holdfast.cli.text import clean, size
+from holdfast.cli.text import amount, clean, size
 from holdfast.demo.messages import (
     Began,
     Checkpointed,
@@ -106,9 +106,8 @@ class PlainShow:
         if isinstance(news, Checkpointed):
             said = f"    checkpoint {news.slot:<4} epoch {news.epoch:>2}  {_sizes(news)}"
             if self._progress is not None:
-                said += (
-                    f"   {self._progress.orders_per_second:,.0f} orders/s, {self._progress.state_rows:,} rows of state"
-                )
+                rows = amount(self._progress.state_rows, "row")
+                said += f"   {self._progress.orders_per_second:,.0f} orders/s, {rows} of state"
             self._output.remark(said)
         elif words := words_of(news):
             self.note(words)
