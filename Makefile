@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 servers: setup ## install the real servers that the tests talk to
 	$(BIN)/python scripts/install_servers.py
 
-demo: setup ## see it work: a Spark query that is killed, loses its directory, is restored, and loses nothing
+demo: setup ## see it work: a pipeline is killed, loses its Spark directory, is rewound, and loses nothing
 	$(BIN)/holdfast demo
 
 lint: setup ## style, format, types and the order of the rooms

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,26 @@ pytest.register_assert_rewrite("holdfast.testing.store")
 import servers  # noqa: E402
 from holdfast.store import RetryPolicy, Store, open_store  # noqa: E402
 from servers import AzureServer, KafkaServer, PostgresServer, S3Server, SparkCluster  # noqa: E402
+
+LEFT_OUT: Counter[str] = Counter()
+"""How many tests are for other commands, by their marker."""
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        LEFT_OUT.update([name for name in ("soak", "gcs", "upgrade") if item.get_closest_marker(name)][:1])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The end of every run: how many passed, failed and were skipped, and which were left for another command."""
+    counts = [
+        f"{len(terminalreporter.stats.get(what, []))} {what}" for what in ("passed", "failed", "error", "skipped")
+    ]
+    terminalreporter.section("result")
+    terminalreporter.line(", ".join(counts) + " (why: above)" * bool(terminalreporter.stats.get("skipped")))
+    meaning = dict(line.split(": ", 1) for line in config.getini("markers") if ": " in line)
+    for name, count in sorted(LEFT_OUT.items()):
+        terminalreporter.line(f"left out: {count} marked {name}, {meaning[name]}")
 
 
 @pytest.fixture(scope="session", autouse=True)

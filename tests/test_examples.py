@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
 import re
@@ -13,8 +14,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyspark.sql import SparkSession
 
 import holdfast
+from servers import KafkaServer, kafka_conf
+from spark.session import start_session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -40,6 +44,57 @@ def said(output: str, what: str) -> str:
     found = re.search(rf"^{what} +(\S+)$", output, re.MULTILINE)
     assert found is not None, output
     return found[1]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """The session of this process, which other tests may have started already: an example costs no new Spark."""
+    return start_session(kafka_conf())
+
+
+def test_a_plain_query_with_a_sidecar_goes_on_after_the_loss_of_its_directory(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert load("sidecar").run(spark, tmp_path) == 0
+    output = capfd.readouterr().out
+    assert output.splitlines()[-1] == "every order is counted once"
+    assert "orders@before-the-loss is the checkpoint" in output
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_the_sidecar_example_tells_when_totals_are_wrong(tmp_path: Path) -> None:
+    sidecar = load("sidecar")
+    (tmp_path / "totals").mkdir()
+    (tmp_path / "totals" / "00000.json").write_text(json.dumps(sidecar.expected(12)))
+    assert sidecar.totals_of(tmp_path) == sidecar.expected(12)
+    (tmp_path / "totals" / "00001.json").write_text(json.dumps({"sku-1": 1}))
+    assert sidecar.totals_of(tmp_path) != sidecar.expected(12)
+
+
+def test_an_attached_query_has_savepoints_and_runs_again_from_one(tmp_path: Path) -> None:
+    output = run("attach", "--work", str(tmp_path), cwd=tmp_path)
+    assert re.search(r"restored and run on: \d+ words were put out, each with the same count", output)
+    assert set(holdfast.open(str(tmp_path / "repository")).pipeline("words").savepoints()) == {"before-upgrade", "v1"}
+
+
+@pytest.mark.filterwarnings("ignore::holdfast.pipeline.upkeep.WayBackLimited")
+def test_orders_from_kafka_are_in_delta_and_in_postgres_once_and_are_rewound_in_both(
+    spark: SparkSession,
+    kafka_server: KafkaServer,
+    postgres_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert load("kafka_pipeline").run(spark, tmp_path, kafka_server.bootstrap, postgres_url) == 0
+    told = re.findall(r"Delta has (\d+) orders, PostgreSQL (\d+): as they were placed", capsys.readouterr().out)
+    assert told == [("1000", "1000"), ("1500", "1500"), ("1000", "1000"), ("1500", "1500")]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", ["attach", "kafka_pipeline", "sidecar"])
+def test_soak_each_example_with_spark_runs_by_itself(name: str, tmp_path: Path) -> None:
+    print(run(name, cwd=tmp_path))
 
 
 def test_a_python_loop_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ HoldfastError                      exit 1
 ├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
 ├── SparkGone                      HF-1107  Spark's own process ended under a pipeline
 ├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
+├── DemoUnready                    HF-1109  the demo needs libraries that are not installed here
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -113,6 +114,7 @@ __all__ = [
     "DamagedRecord",
     "DamagedState",
     "DemoFailed",
+    "DemoUnready",
     "DirectoryTaken",
     "Diverged",
     "ExecutorsFailed",
@@ -379,6 +381,17 @@ class DemoFailed(HoldfastError):
     code = "HF-1105"
     template = "the demo failed: {what}: {why}"
     advice = "Look at the log that it names; `holdfast doctor` says what is missing on this machine."
+
+
+@dataclass(eq=False)
+class DemoUnready(HoldfastError):
+    libraries: list[str]
+    code = "HF-1109"
+    template = "the demo needs libraries that are not installed here: {libraries}"
+    advice = "Run `pip install 'holdfast[demo]'`: PySpark, DuckDB, Delta, and a Java for where there is none."
+
+    def __post_init__(self) -> None:
+        self.libraries = sorted(self.libraries)
 
 
 class Damage(HoldfastError):

@@ -1,35 +1,37 @@
-"""The demo's data is the same everywhere, and its verdict tells what was lost from what was doubled."""
+"""The demo's orders are the same everywhere, and none is too late."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from holdfast.demo.orders import compare, read_totals, write_orders
+from holdfast.demo.orders import BEGINNING, DAY, LATENESS, LATEST, MINUTE, SCHEMA, close_orders, write_orders
 
 
-def test_the_orders_are_the_same_on_every_machine(tmp_path: Path) -> None:
-    assert write_orders(tmp_path / "a", 3, 50) == write_orders(tmp_path / "b", 3, 50) == 150
-    for path in sorted((tmp_path / "a").iterdir()):
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    first = json.loads((tmp_path / "a" / "00000.json").read_text().splitlines()[0])
-    assert sorted(first) == ["cents", "id", "sku", "ts"]
+def read(path: Path) -> list[dict[str, int]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_last_batch_has_the_last_word(tmp_path: Path) -> None:
-    rows = [("000009", 1), ("000010", 2)]
-    for number, orders in rows:
-        row = {"minute": "m", "sku": "s", "orders": orders, "cents": 10 * orders}
-        (tmp_path / f"batch-{number}.json").write_text(json.dumps(row) + "\n")
-    (tmp_path / "batch-000011.tmp").write_text("half")
-    assert read_totals(tmp_path) == {("m", "s"): (2, 20)}
+def test_the_orders_are_the_same_on_every_machine_and_any_file_can_be_made_alone(tmp_path: Path) -> None:
+    for number in range(3):
+        write_orders(tmp_path / "a", number, 50)
+    write_orders(tmp_path / "b", 2, 50)
+    (alone,) = (tmp_path / "b").iterdir()
+    assert alone.read_bytes() == (tmp_path / "a" / alone.name).read_bytes()
+    orders = [order for path in sorted((tmp_path / "a").iterdir()) for order in read(path)]
+    assert [order["id"] for order in orders] == [*range(150)]
+    assert sorted(orders[0]) == sorted(part.split()[0] for part in SCHEMA.split(", "))
 
 
-def test_the_verdict_counts_lost_and_doubled_orders_and_any_difference() -> None:
-    truth = {("m", "a"): (3, 30), ("m", "b"): (2, 20), ("m", "c"): (1, 10)}
-    assert compare(truth, truth).good
-    assert compare(truth, {}) == (0, 6, 0, 3)
-    assert compare(truth, {**truth, ("m", "a"): (5, 30)}) == (8, 0, 2, 1)
-    assert compare(truth, {**truth, ("m", "d"): (1, 1)}) == (7, 0, 1, 1)
-    cents = compare(truth, {**truth, ("m", "b"): (2, 21)})
-    assert (cents.lost, cents.doubled, cents.differing, cents.good) == (0, 0, 1, False)
+def test_some_orders_are_late_and_none_so_late_that_it_would_be_dropped(tmp_path: Path) -> None:
+    write_orders(tmp_path, 5, 1000)
+    late = [BEGINNING + 5 * MINUTE - order["ts"] for order in read(tmp_path / "00005.json")]
+    assert 0 < max(late) <= LATEST < int(LATENESS.split()[0]) * MINUTE
+
+
+def test_the_end_moves_the_time_past_every_minute(tmp_path: Path) -> None:
+    assert close_orders(tmp_path, 20) == 2
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["00020.json", "00021.json"]
+    (end,) = read(tmp_path / "00020.json")
+    write_orders(tmp_path, 20 + DAY + 1, 100)
+    assert min(order["ts"] for order in read(tmp_path / f"{20 + DAY + 1:05d}.json")) > end["ts"] - 4 * MINUTE

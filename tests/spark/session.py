@@ -10,6 +10,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from holdfast.spark.java import use_java
+
 __all__ = ["SPARK_VERSION", "WITH_KAFKA", "start_session"]
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -48,6 +50,7 @@ def start_session(extra: Mapping[str, str] | None = None, master: str = "local[2
 
     Start it once in a process: Spark does not come back reliably after it was stopped.
     """
+    use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("holdfast-tests")

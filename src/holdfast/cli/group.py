@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["cli", "main"]
 
 VERBS = {
-    "demo": "See it work: a real Spark query that is killed, loses its directory and is restored.",
+    "demo": "See it work: a real pipeline is killed, loses its machine, is rewound, and loses nothing.",
     "init": "Make a repository and prove that the store can hold it.",
     "doctor": "Look at this machine and at a store, and say what is missing.",
     "capture": "Take a checkpoint of a Spark query's checkpoint directory.",

@@ -18,7 +18,7 @@ from holdfast.cli.text import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Cell", "Column", "Output", "Progress", "Styled", "is_coloured", "show_block"]
+__all__ = ["Cell", "Column", "Output", "Progress", "Styled", "is_coloured", "rich_console", "show_block"]
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -68,7 +68,7 @@ class Output:
         """One line of the result."""
         shown, style = _parts(text)
         if style and is_coloured(sys.stdout):
-            _console(sys.stdout).print(_text(shown, style), soft_wrap=True)
+            rich_console(sys.stdout).print(_text(shown, style), soft_wrap=True)
         else:
             click.echo(shown)
 
@@ -88,7 +88,7 @@ class Output:
             shown, style = _parts(value)
             if style and is_coloured(sys.stdout):
                 text = _text(f"{indent}{name.ljust(width)}  ", "")
-                _console(sys.stdout).print(text.append(shown, style), soft_wrap=True)
+                rich_console(sys.stdout).print(text.append(shown, style), soft_wrap=True)
             else:
                 click.echo(f"{indent}{name.ljust(width)}  {shown}".rstrip())
 
@@ -118,7 +118,7 @@ class Output:
             table.add_column(column.name, justify=justify, no_wrap=not column.wraps, overflow="fold")
         for row in rows:
             table.add_row(*(_text(*_parts(cell)) for cell in row))
-        console = _console(sys.stdout)
+        console = rich_console(sys.stdout)
         # On a narrow terminal its own wrapping reads better than columns of three letters.
         console.width = max(console.width, _least_width(columns, rows) + len(indent))
         console.print(Padding(table, (0, 0, 0, len(indent))))
@@ -134,7 +134,7 @@ class Output:
 
         counted = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), counted, TimeRemainingColumn())
-        with Bars(*columns, console=_console(sys.stderr), transient=True) as bars:
+        with Bars(*columns, console=rich_console(sys.stderr), transient=True) as bars:
             task = bars.add_task(clean(title), total=None)
 
             def advance(what: str, done: int, total: int) -> None:
@@ -161,7 +161,8 @@ def _text(shown: str, style: str) -> Any:
     return Text(shown, style=style)
 
 
-def _console(stream: IO[str]) -> Console:
+def rich_console(stream: IO[str]) -> Console:
+    """rich on a stream: text is text, and colours only where they are wanted."""
     from rich.console import Console
 
     colours: Any = "auto" if is_coloured(stream) else None

@@ -1,1 +1,1 @@
-"""`holdfast demo`: a real PySpark query that loses its driver and its checkpoint directory, and no row."""
+"""`holdfast demo`: a real pipeline that is killed, loses its Spark directory and is rewound, and no row with it."""

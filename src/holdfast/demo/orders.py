@@ -1,69 +1,55 @@
-"""The demo's data: orders that are the same on every machine, and the totals that a run of the query leaves behind."""
+"""The demo's data: orders that are the same on every machine, a file a minute, any of which can be made by itself."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
 
-__all__ = ["Totals", "Verdict", "compare", "read_totals", "write_orders"]
+__all__ = ["DAY", "LATENESS", "SCHEMA", "close_orders", "write_orders"]
 
-SKUS = 400
-SECONDS_PER_FILE = 20
+SCHEMA = "id LONG, ts LONG, customer STRING, cents LONG"
+LATENESS = "4 minutes"
+"""No order comes as late as this, so none is dropped, wherever Spark cuts its batches."""
+
+DAY = 1440
+"""In minutes, and so in files."""
+CUSTOMERS = 4000
+MINUTE = 60
+LATEST = 90
 BEGINNING = 1_767_225_600
-
-Key: TypeAlias = tuple[str, str]
-Totals: TypeAlias = dict[Key, tuple[int, int]]
-"""For each minute and article: how many orders, and their cents."""
+SEED = 20261116
 
 
-def write_orders(folder: Path, files: int, rows: int) -> int:
-    """Write `files` files of `rows` orders each and give the number of orders; some come late, as orders do."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dice = random.Random(20261116)
-    for number in range(files):
-        lines = []
-        for row in range(rows):
-            late = dice.randrange(0, 45) if dice.random() < 0.1 else 0
-            at = BEGINNING + number * SECONDS_PER_FILE + dice.randrange(SECONDS_PER_FILE) - late
-            sku = f"sku-{min(int(dice.expovariate(8 / SKUS)), SKUS - 1):03d}"
-            order = {"id": number * rows + row, "ts": at, "sku": sku, "cents": dice.randrange(100, 20_000)}
-            lines.append(json.dumps(order, separators=(",", ":")))
-        (folder / f"{number:05d}.json").write_text("\n".join(lines) + "\n")
-    return files * rows
+def write_orders(folder: Path, number: int, rows: int) -> None:
+    """Lay down the file of a minute; some of its orders come late, as orders do."""
+    dice = random.Random(SEED + number)
+    lines = []
+    for row in range(rows):
+        late = dice.randrange(LATEST) if dice.random() < 0.1 else 0
+        at = BEGINNING + number * MINUTE + dice.randrange(MINUTE) - late
+        customer = f"c-{min(int(dice.expovariate(4 / CUSTOMERS)), CUSTOMERS - 1):04d}"
+        lines.append(_line(number * rows + row, at, customer, dice.randrange(100, 20_000)))
+    _lay(folder / f"{number:05d}.json", lines)
 
 
-def read_totals(folder: Path) -> Totals:
-    """The last word of all batches on every minute and article."""
-    totals: Totals = {}
-    for path in sorted(folder.glob("batch-*.json")):
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
-            totals[row["minute"], row["sku"]] = (row["orders"], row["cents"])
-    return totals
+def close_orders(folder: Path, number: int) -> int:
+    """End the stream and give how many files that took: the first moves the time on by a day, and with the second
+    every minute before it is put out. The orders of these files themselves never are.
+    """
+    for more in (0, 1):
+        at = BEGINNING + (number + DAY) * MINUTE
+        _lay(folder / f"{number + more:05d}.json", [_line(-1 - more, at, "nobody", 0)])
+    return 2
 
 
-class Verdict(NamedTuple):
-    """What a run gave beside the truth, in orders."""
-
-    orders: int
-    lost: int
-    doubled: int
-    differing: int
-
-    @property
-    def good(self) -> bool:
-        return self.lost == self.doubled == self.differing == 0
+def _line(number: int, at: int, customer: str, cents: int) -> str:
+    return json.dumps({"id": number, "ts": at, "customer": customer, "cents": cents}, separators=(",", ":"))
 
 
-def compare(truth: Mapping[Key, tuple[int, int]], ours: Mapping[Key, tuple[int, int]]) -> Verdict:
-    """Count the orders that are lost or doubled, and the totals that differ in any way."""
-    lost = doubled = differing = 0
-    for key in {*truth, *ours}:
-        (expected, cents), (found, our_cents) = truth.get(key, (0, 0)), ours.get(key, (0, 0))
-        lost += max(0, expected - found)
-        doubled += max(0, found - expected)
-        differing += (expected, cents) != (found, our_cents)
-    return Verdict(sum(count for count, _ in ours.values()), lost, doubled, differing)
+def _lay(path: Path, lines: list[str]) -> None:
+    """Whole or not at all: Spark lists the folder meanwhile, and passes over what begins with a dot."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}")
+    hidden.write_text("\n".join(lines) + "\n")
+    hidden.replace(path)

@@ -1,202 +1,328 @@
-"""The demo's plot: the truth, a run that is captured from outside, the kill, the loss, the restore, the verdict.
+"""The demo's plot: a pipeline that is killed, loses its Spark directory and is rewound; then the verdict.
 
-Every scene does for real what a user would do; what happens is told to whoever listens, and nothing is printed here.
+Every scene does for real what befalls a user; what happens is told to whoever shows it, and nothing is printed here.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
+import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from holdfast.capturing import watch_directory
-from holdfast.demo.orders import Verdict, compare, read_totals, write_orders
-from holdfast.errors import DemoFailed, LibraryMissing
-from holdfast.handles import Repository, open_url
-from holdfast.spark.java import use_java
-from holdfast.spark.watch import Captured, Event
+from holdfast.demo.messages import (
+    Began,
+    Checkpointed,
+    Committed,
+    Held,
+    News,
+    Progressed,
+    Ready,
+    Rewind,
+    Rewound,
+    RunPlainly,
+    Saved,
+    Savepoint,
+    Start,
+    Stop,
+    Stopped,
+)
+from holdfast.demo.orders import DAY, close_orders, write_orders
+from holdfast.demo.place import SINKS, Judged, Place, compare, orders_in
+from holdfast.demo.process import DriverProcess
+from holdfast.errors import DemoFailed
+from holdfast.handles import open_url
 
-__all__ = ["Outcome", "Play", "Teller"]
+__all__ = ["FULL", "SCENES", "Costs", "Length", "Nobody", "Outcome", "Play", "Recovered", "Show"]
 
-FILES = 30
-ROWS = 2000
-KILL_AFTER = 12
-"""The batch in whose middle the driver is killed, or a later one, once something was captured."""
-PIPELINE = "orders"
+SAVEPOINT = "before-upgrade"
+PACE_SECONDS = 2.0
+"""How often new orders come once the play is over."""
 
-Teller = Callable[[str, str], None]
-"""Told the kind of a piece of news (scene, batch, checkpoint, done) and its words."""
+SCENES = {
+    "run": "A pipeline runs",
+    "kill": "kill -9 in the middle of an epoch",
+    "recover": "It recovers",
+    "lose": "The machine is lost",
+    "restore": "It is restored",
+    "rewind": "It is rewound, with both tables",
+    "verdict": "The verdict",
+}
+
+
+class Show(Protocol):
+    """Who shows a performance. `scene` is one of SCENES, with what happens in it and why it matters."""
+
+    def scene(self, name: str, words: str) -> None: ...
+
+    def note(self, words: str) -> None: ...
+
+    def news(self, news: News) -> None: ...
+
+
+class Nobody:
+    """Shows nothing."""
+
+    def scene(self, name: str, words: str) -> None:
+        pass
+
+    def note(self, words: str) -> None:
+        pass
+
+    def news(self, news: News) -> None:
+        pass
+
+
+class Length(NamedTuple):
+    """How long a performance is: so many files of so many orders, an epoch each, and where things happen to it."""
+
+    files: int
+    rows: int
+    savepoint: int
+    kill: int
+    lose: int
+
+
+FULL = Length(files=20, rows=4000, savepoint=7, kill=11, lose=15)
+
+
+class Recovered(NamedTuple):
+    """From the start of a new process to the first epoch that every sink has; so much of it until Spark ran."""
+
+    seconds: float
+    spark_seconds: float
+
+
+@dataclass
+class Costs:
+    """What it took."""
+
+    killed_in_epoch: int = -1
+    recovered: Recovered | None = None
+    restored: Recovered | None = None
+    rewound_to_epoch: int = -1
+    rewound_seconds: float = 0.0
+    checkpoints: list[Checkpointed] = field(default_factory=list)
+    state_rows: int = 0
+    """At its largest."""
+    seconds: float = 0.0
+
+    @property
+    def bytes_new(self) -> int:
+        return round(statistics.median(each.bytes_new for each in self.checkpoints))
+
+    @property
+    def bytes(self) -> int:
+        return round(statistics.median(each.bytes for each in self.checkpoints))
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        return statistics.median(each.seconds for each in self.checkpoints)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the demo ended."""
+    """How it ended. `orders` were laid down, and `counted` are in the rows of the uninterrupted run."""
 
-    verdict: Verdict
+    sinks: dict[str, Judged]
     orders: int
-    checkpoints: int
-    restored_epoch: int
-    killed_in_batch: int
-    seconds: float
-    bytes_new: int
-    bytes_directory: int
-
-
-@dataclass
-class Play:
-    """One performance, in a folder of its own. `sabotage` loses an order on purpose, to see the verdict turn bad."""
-
-    folder: Path
-    tell: Teller
-    sabotage: bool = False
-    began: float = field(default_factory=time.monotonic)
-
-    def perform(self) -> Outcome:
-        """Play all scenes and give the outcome; raises DemoFailed when a driver ends in another way than it should."""
-        if find_spec("pyspark") is None:
-            raise LibraryMissing("pyspark", "the demo", "it is not installed")
-        java = use_java()
-        self.tell("scene", f"Java {java.version} ({java.origin}), repository in {self.folder / 'repository'}")
-        orders = write_orders(self.folder / "orders", FILES, ROWS)
-        self.tell("scene", f"The truth first: {orders:,} orders, summed up by minute and article without interruption")
-        self._run_to_end(self.folder / "truth-checkpoint", self.folder / "truth")
-
-        repository = open_url(str(self.folder / "repository"), create=True)
-        checkpoint, outputs = self.folder / "checkpoint", self.folder / "outputs"
-        self.tell("scene", "The same query again; `holdfast watch` captures it from outside while it runs")
-        killed_in = self._run_and_kill(repository, checkpoint, outputs)
-
-        size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
-        shutil.rmtree(checkpoint)
-        self.tell("scene", f"The checkpoint directory is deleted: {size / 1024:,.0f} KiB of state, offsets, commits")
-
-        newest = repository.find(PIPELINE)
-        restored = self.folder / "restored"
-        newest.restore(str(restored))
-        self.tell(
-            "scene", f"Restored {PIPELINE}@slot:{newest.slot} (batch {newest.epoch}), every byte verified; on it goes"
-        )
-        began_with = self._run_to_end(restored, outputs)
-        if began_with != newest.epoch + 1:
-            raise DemoFailed("the restored query", f"it began with batch {began_with}, not after batch {newest.epoch}")
-        if self.sabotage:
-            _lose_an_order(outputs)
-        verdict = compare(read_totals(self.folder / "truth"), read_totals(outputs))
-        checkpoints = repository.pipeline(PIPELINE).checkpoints()
-        return Outcome(
-            verdict=verdict,
-            orders=orders,
-            checkpoints=len(checkpoints),
-            restored_epoch=newest.epoch,
-            killed_in_batch=killed_in,
-            seconds=time.monotonic() - self.began,
-            bytes_new=sum(c.head.bytes_new for c in checkpoints),
-            bytes_directory=size,
-        )
-
-    def _run_to_end(self, checkpoint: Path, outputs: Path) -> object:
-        """Run the query until its input ends, and give the number of the first batch that it ran."""
-        first: object = None
-        with self._driver(checkpoint, outputs) as driver:
-            for said in _lines(driver):
-                first = said.get("begin") if first is None else first
-                if "batch" in said:
-                    self.tell("batch", _batch(said))
-            if driver.wait() != 0:
-                raise DemoFailed("the query", f"its driver ended with {driver.returncode}; see {self._log}")
-        return first
-
-    def _run_and_kill(self, repository: Repository, checkpoint: Path, outputs: Path) -> int:
-        """Run the query with a watch beside it, and kill its driver in the middle of a batch."""
-        landed = threading.Event()
-
-        def heard(_: str, event: Event) -> None:
-            if isinstance(event, Captured):
-                landed.set()
-                manifest = event.taken.manifest
-                new, shared = manifest.byte_counts()
-                size = f"{new / 1024:,.0f} KiB new, {shared / 1024:,.0f} KiB shared"
-                self.tell("checkpoint", f"{manifest.at}: batch {manifest.epoch}, {size}, {event.milliseconds:.0f} ms")
-
-        stop = threading.Event()
-        watcher = watch_directory(checkpoint, repository, pipeline=PIPELINE, every=1, tell=heard)
-        thread = threading.Thread(target=watcher.run, args=(stop,), name="holdfast-demo-watch", daemon=True)
-        thread.start()
-        try:
-            with self._driver(checkpoint, outputs) as driver:
-                for said in _lines(driver):
-                    if "batch" in said:
-                        self.tell("batch", _batch(said))
-                    began = said.get("begin")
-                    if isinstance(began, int) and began >= KILL_AFTER and landed.is_set():
-                        _kill(driver)
-                        self.tell("scene", f"kill -9: the driver dies in the middle of batch {began}")
-                        return began
-                raise DemoFailed("the query", f"it ended before it could be killed; see {self._log}")
-        finally:
-            stop.set()
-            thread.join()
+    counted: int
+    costs: Costs
 
     @property
-    def _log(self) -> Path:
-        return self.folder / "spark.log"
-
-    @contextmanager
-    def _driver(self, checkpoint: Path, outputs: Path) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, "-m", "holdfast.demo.driver"]
-        command += [str(self.folder / "orders"), str(checkpoint), str(outputs)]
-        with self._log.open("a") as log:
-            driver = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-                start_new_session=True,
-            )
-        try:
-            yield driver
-        finally:
-            _kill(driver)
-            if driver.stdout is not None:
-                driver.stdout.close()
+    def good(self) -> bool:
+        return self.orders == self.counted and all(judged.good for judged in self.sinks.values())
 
 
-def _kill(driver: subprocess.Popen[str]) -> None:
-    """Kill the driver and its JVM, which is a child of it and would otherwise finish the batch."""
-    with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+class Play:
+    """One performance in an empty folder. Leaving a `with` ends whatever still runs.
+
+    `meddle` is called before the verdict, to see it turn bad.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        length: Length,
+        *,
+        meddle: Callable[[Place], None] | None = None,
+    ) -> None:
+        self.show: Show = Nobody()
+        self._place = place
+        self._length = length
+        self._meddle = meddle
+        self._costs = Costs()
+        self._driver: DriverProcess | None = None
+
+    def __enter__(self) -> Play:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._driver is not None:
+            self._driver.kill()
+
+    def perform(self) -> Outcome:
+        """Play all scenes. Raises DemoFailed when a driver does what it should not."""
+        began = time.monotonic()
+        length = self._length
+        open_url(str(self._place.repository), create=True)
+        for number in range(length.files):
+            write_orders(self._place.orders, number, length.rows)
+        self._run_and_kill()
+        self._recover()
+        self._lose()
+        self._restore()
+        self._rewind()
+        self._run_plainly()
+        if self._meddle is not None:
+            self._meddle(self._place)
+        outcome = judge(self._place, length, self._costs)
+        self._costs.seconds = time.monotonic() - began
+        return outcome
+
+    def go_on(self, stop: threading.Event) -> None:
+        """After the performance: run on with new orders until told to stop, and leave a checkpoint then."""
+        driver = self._running
+        driver.do(Start())
+        # The stream was ended by a jump of a day; only what comes after it is not too late.
+        number = self._length.files + DAY
+        while not stop.wait(PACE_SECONDS):
+            number += 1
+            write_orders(self._place.orders, number, self._length.rows)
+            driver.pass_on()
+        driver.do(Stop())
+        driver.until(Stopped)
+
+    # ---- the scenes ----
+
+    def _run_and_kill(self) -> None:
+        length = self._length
+        self.show.scene(
+            "run",
+            f"{length.files * length.rows:,} orders in {length.files} files are summed up by minute and customer, in "
+            "Spark's state, and the sums go to two sinks: a DuckDB table and a Delta table.",
+        )
+        driver = self._next_driver()
+        driver.do(Start(hold=f"committed {SINKS[0]}", hold_at=length.kill))
+        held = saved = None
+        for heard in driver.news():
+            if isinstance(heard, Committed) and heard.epoch == length.savepoint:
+                driver.do(Savepoint(SAVEPOINT))
+            held = heard if isinstance(heard, Held) else held
+            saved = heard if isinstance(heard, Saved) else saved
+            if held and saved:
+                break
+        self._costs.killed_in_epoch = length.kill
+        self.show.scene(
+            "kill",
+            f"DuckDB has the rows of epoch {length.kill} and Delta does not. Plain Spark would run the batch again, "
+            "and DuckDB would have them twice.",
+        )
+        driver.kill()
+
+    def _recover(self) -> None:
+        self.show.scene("recover", "The same call starts it again, and finds out by itself what is to be done.")
+        self._costs.recovered = self._started_again("warm")
+        self._running.until(Committed, lambda heard: heard.epoch >= self._length.lose)
+
+    def _lose(self) -> None:
+        self._running.kill()
+        lost = sum(path.stat().st_size for path in self._place.home.rglob("*") if path.is_file())
+        shutil.rmtree(self._place.home)
+        self.show.scene(
+            "lose",
+            f"The driver is killed again, and its whole Spark directory is deleted: {lost / 1e6:.1f} MB of state, "
+            "offsets and commits. Plain Spark would start from nothing.",
+        )
+
+    def _restore(self) -> None:
+        self.show.scene(
+            "restore", "The same call once more: state and offsets come from the repository, every byte verified."
+        )
+        self._costs.restored = self._started_again("checkpoint")
+        self._running.until(Committed, lambda heard: heard.epoch >= self._length.files - 1)
+        self._stop()
+
+    def _rewind(self) -> None:
+        driver, before = self._running, self._rows_in_sinks()
+        self.show.scene(
+            "rewind",
+            f"Say that all since the savepoint {SAVEPOINT!r} was wrong: state, offsets and both tables go back to it. "
+            "Then it runs on, to the end of the orders.",
+        )
+        driver.do(Rewind(SAVEPOINT))
+        rewound = driver.until(Rewound)
+        self._costs.rewound_to_epoch, self._costs.rewound_seconds = rewound.epoch, rewound.seconds
+        after = self._rows_in_sinks()
+        for sink in SINKS:
+            self.show.note(f"{sink}: {before[sink]:,} rows before, {after[sink]:,} now")
+            if not after[sink] < before[sink]:
+                raise DemoFailed("the rewind", f"{sink} had {before[sink]} rows before it and has {after[sink]} now")
+        last = self._length.files + close_orders(self._place.orders, self._length.files) - 1
+        driver.do(Start())
+        driver.until(Committed, lambda heard: heard.epoch >= last)
+        self._stop()
+
+    def _run_plainly(self) -> None:
+        self.show.scene(
+            "verdict",
+            "The same orders once more, by plain Spark and uninterrupted: what both tables should hold.",
+        )
+        self._running.do(RunPlainly())
+        self._running.until(Stopped)
+
+    # ---- what they share ----
+
+    def _started_again(self, state: str) -> Recovered:
+        began_at = time.monotonic()
+        driver = self._next_driver()
+        spark_seconds = time.monotonic() - began_at
+        driver.do(Start())
+        # It runs decided epochs again before it has begun, and may have committed none by then.
+        began = recovered = None
+        for heard in driver.news():
+            if isinstance(heard, Committed):
+                recovered = recovered or Recovered(time.monotonic() - began_at, spark_seconds)
+            began = heard if isinstance(heard, Began) else began
+            if began and recovered:
+                break
+        assert began is not None
+        assert recovered is not None
+        if began.state != state:
+            raise DemoFailed("the start", f"it went on from {began.state!r}, not from {state!r}")
+        return recovered
+
+    def _stop(self) -> None:
+        self._running.do(Stop())
+        self._running.until(Stopped)
+
+    def _rows_in_sinks(self) -> dict[str, int]:
+        return {sink: self._place.read(sink).total() for sink in SINKS}
+
+    @property
+    def _running(self) -> DriverProcess:
+        assert self._driver is not None
+        return self._driver
+
+    def _next_driver(self) -> DriverProcess:
+        """Another driver, once its Spark runs."""
+        self._driver = DriverProcess(self._place, self._heard)
+        self._driver.until(Ready)
+        return self._driver
+
+    def _heard(self, news: News) -> None:
+        if isinstance(news, Checkpointed):
+            self._costs.checkpoints.append(news)
+        elif isinstance(news, Progressed):
+            self._costs.state_rows = max(self._costs.state_rows, news.state_rows)
+        self.show.news(news)
 
 
-def _lines(driver: subprocess.Popen[str]) -> Iterator[dict[str, object]]:
-    for line in driver.stdout or ():
-        try:
-            said = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(said, dict):
-            yield said
-
-
-def _batch(said: dict[str, object]) -> str:
-    return f"batch {said['batch']}: {said['totals']} totals changed"
-
-
-def _lose_an_order(outputs: Path) -> None:
-    """Take one order out of the newest totals."""
-    path = max(path for path in outputs.glob("batch-*.json") if path.stat().st_size)
-    first, *rest = path.read_text().splitlines()
-    row = json.loads(first)
-    row["orders"] -= 1
-    path.write_text("\n".join([json.dumps(row), *rest]) + "\n")
+def judge(place: Place, length: Length, costs: Costs) -> Outcome:
+    """Compare what lies in the sinks with the rows of the uninterrupted run."""
+    truth = place.read_truth()
+    judged = {sink: compare(truth, place.read(sink)) for sink in SINKS}
+    return Outcome(judged, length.files * length.rows, orders_in(truth), costs)
