@@ -66,7 +66,8 @@ HoldfastError                      exit 1
 │   ├── QueryChanged               HF-5022  another query than the one that made the state
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
-│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   └── NotAllowed                 HF-5040  the dashboard was asked by somebody who may not
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -121,6 +122,7 @@ __all__ = [
     "NoAnswer",
     "NoWholeBatch",
     "NotActivated",
+    "NotAllowed",
     "NotAttached",
     "NotCapturable",
     "NotCheckpointable",
@@ -794,6 +796,14 @@ class SourcesGone(Refused):
     code = "HF-5030"
     template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
+
+
+@dataclass(eq=False)
+class NotAllowed(Refused):
+    why: str
+    code = "HF-5040"
+    template = "the dashboard refused this: {why}"
+    advice = "Nothing was done. Sign in with the token that it was started with, or send it as a bearer."
 
 
 class BadInput(HoldfastError):

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from cli.sample_repository import invoke
 from holdfast import Repository
-from holdfast.cli.text import age, clean, moment, short_ids, size
 from holdfast.errors import StillNeeded
 from holdfast.layout import Slot
 from holdfast.report import plain, to_json
+from holdfast.text import age, clean, moment, short_ids, size
 
 NASTY = "red\x1b[31m \x9b31m bell\x07 title\x1b]0;owned\x07 back\u202etxt\nnext"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -37,6 +37,7 @@ VERBS = {
     "forget": "Delete one checkpoint.",
     "prune": "Delete the checkpoints that no rule keeps.",
     "copy": "Copy pipelines to another repository.",
+    "dashboard": "Show the repository in a browser, live.",
     "completion": "Print the completion script of a shell.",
 }
 """Every verb and its short help, so that the list of them can be shown without importing any."""

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.report import CheckpointDetails, GenerationRow
