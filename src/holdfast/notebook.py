@@ -15,7 +15,8 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], r
     heads = "".join(f"<th>{_text(column)}</th>" for column in columns)
     lines = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
     after = f"<p><small>{_text(remark)}</small></p>" if remark else ""
-    return f"<table><caption>{_text(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>{after}"
+    head = f"<caption>{_text(caption)}</caption><thead><tr>{heads}</tr></thead>"
+    return f"<table>{head}<tbody>{lines}</tbody></table>{after}"
 
 
 def facts(caption: str, pairs: Sequence[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""A repository as a team leaves it after some weeks: pipelines in every state of health, with history, sinks, damage."""
+"""A repository as a team leaves it after some weeks: pipelines in every state of health, history, sinks, damage."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Writer:
 
 
 def make_fleet(store: Store, now_ms: int) -> Repository:
-    """`orders` has a long history with a rewind and savepoints; the others are late, damaged, unfinished, new, forked."""
+    """`orders` has a long history with a rewind; the others are late, damaged, unfinished, new, or forked."""
     repository = make_repo(store)
     minute = 60_000
     orders = Writer(repository, "orders", now_ms)

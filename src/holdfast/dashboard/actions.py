@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from holdfast.dashboard.jobs import Job, Say
 from holdfast.dashboard.site import Site
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.schedule import parse_duration
-from holdfast.errors import BadValue
+from holdfast.errors import BadValue, Damage
 from holdfast.gc import PrunePlan
 from holdfast.ids import new_token
 from holdfast.layout import check_name
@@ -47,7 +48,8 @@ def begin_check(site: Site, pipeline: str, read_percent: float) -> Job:
     if not 0 <= read_percent <= 100:
         raise BadValue("read_percent", f"{read_percent} is not between 0 and 100")
     stored = site.acting.pipeline(pipeline)
-    stored.records.keys  # noqa: B018 - a bad name is refused here, not in the background
+    with suppress(Damage):
+        stored.require()  # The check itself tells more about damage.
 
     def act(say: Say) -> Any:
         say("reading the records")
