@@ -48,6 +48,8 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # The machine may be busy: nothing here is judged by the clock.
+    expect.set_options(timeout=60_000)
     with servers.chromium() as browser:
         yield browser
 
@@ -56,6 +58,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser, client: Client, way: str = "light", **options: object) -> Iterator[BrowserContext]:
     """Somebody with a browser who has signed in."""
     opened = browser.new_context(base_url=client.url, **{**WAYS[way], **options})  # type: ignore[arg-type]
+    opened.set_default_timeout(120_000)
     client.sign_in()
     name, _, value = client.cookie.partition("=")
     opened.add_cookies([{"name": name, "value": value, "url": client.url, "httpOnly": True, "sameSite": "Strict"}])
@@ -205,14 +208,14 @@ def test_somebody_signs_in_checks_and_prunes(browser: Browser, serving: Serving,
         page.goto(f"/pipelines/{NAME}")
         page.get_by_label("Read", exact=True).select_option("every byte")
         page.get_by_role("button", name="Check").click()
-        expect(page.get_by_text("Everything is there and is what was written.")).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("Everything is there and is what was written.")).to_be_visible()
         page.goto(f"/pipelines/{NAME}/prune")
         page.get_by_label("newest").fill("3")
         page.get_by_role("button", name="Show the plan").click()
         expect(page.get_by_text("Keeps 3 checkpoints, drops 5.")).to_be_visible()
         assert len(look(repository).checkpoints()) == 8
         page.get_by_role("button", name="Carry out this plan").click()
-        expect(page.get_by_text("Removed 5 checkpoints")).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("Removed 5 checkpoints")).to_be_visible()
         assert len(look(repository).checkpoints()) == 3
         page.get_by_role("button", name="Sign out").click()
         page.goto(f"/pipelines/{NAME}")

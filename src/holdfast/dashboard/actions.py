@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from holdfast.dashboard.jobs import Job, Say
@@ -87,9 +88,10 @@ def read_policy(given: Mapping[str, Any]) -> KeepPolicy:
 
 def make_plan(site: Site, pipeline: str, policy: KeepPolicy) -> tuple[str, PrunePlan]:
     """Plan a prune and keep the plan under an id, by which it can be carried out."""
-    stored = site.acting.pipeline(pipeline)
+    stored = site.looking.pipeline(pipeline)
     stored.require()
-    plan = stored.prune(policy)
+    # A plan needs the time of every checkpoint: those are remembered. It is carried out on records that are not.
+    plan = replace(stored.prune(policy), records=site.acting.pipeline(pipeline).records)
     plan_id = new_token()
     site.plans.put(plan_id, plan)
     return plan_id, plan

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from holdfast.dashboard.fleet import Row
 from holdfast.dashboard.site import of
-from holdfast.decide.health import STATUSES
 from holdfast.ids import now_ms
 from holdfast.report import Glance
 
@@ -92,10 +91,10 @@ class _Figures(Collector):
         for row in self._rows:
             given_up.add_metric([row.name], row.given_up)
         yield given_up
-        health = GaugeMetricFamily("holdfast_health", "1 for the status that holds", labels=["pipeline", "status"])
+        health = GaugeMetricFamily("holdfast_health", "1, with the status that holds", labels=["pipeline", "status"])
         for row in self._rows:
-            for status in STATUSES if row.health is not None else ():
-                health.add_metric([row.name, status], float(row.health is not None and row.health.status == status))
+            if row.health is not None:
+                health.add_metric([row.name, row.health.status], 1.0)
         yield health
         yield GaugeMetricFamily("holdfast_pipelines", "Pipelines in the repository", value=len(self._rows))
         unread = len(self._rows) - len(seen)
