@@ -76,6 +76,11 @@ class Client:
         self.cookie = answer.headers.get("set-cookie", "").partition(";")[0]
         return answer
 
+    def wait_for_the_sweep(self) -> None:
+        """Wait until every pipeline was looked at once."""
+        while "holdfast_pipelines_unread 0.0" not in self.get("/metrics").text:
+            time.sleep(0.05)
+
     def job(self, answer: Answer) -> Any:
         """Wait for what was set off."""
         where = answer.headers["location"].replace("/jobs/", "/api/jobs/") if answer.status == 303 else ""
@@ -120,9 +125,10 @@ def serving() -> Serving:
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Client]:
-    """The sample repository, with a token."""
+    """The sample repository, with a token, and every pipeline of it looked at."""
     repository = make_fleet(open_store("memory://"), time.time_ns() // 1_000_000)
     with dashboard(repository, token=TOKEN, rules=Rules()) as client:
+        client.wait_for_the_sweep()
         yield client
 
 

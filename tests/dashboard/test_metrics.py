@@ -68,6 +68,7 @@ def test_checkpoints_that_were_given_up_are_counted_once_each(
     it.claim(0)
     it.hint(it.run(0, range(3), 1_000, 1_000))
     with serving(repository) as client:
+        client.wait_for_the_sweep()
         for number in range(3, 7):
             client.get("/api/pipelines/orders")
             assert figures(client)["holdfast_capture_failures_total"]["orders"] == number - 3

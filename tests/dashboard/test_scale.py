@@ -44,8 +44,7 @@ def served(serving: Serving) -> Iterator[list[Served]]:
         with serving(small, token=TOKEN) as first, serving(large, token=TOKEN) as second:
             both = [Served(first, stores[0]), Served(second, stores[1])]
             for each in both:
-                while "holdfast_pipelines_unread 0.0" not in each.client.get("/metrics").text:
-                    time.sleep(0.05)
+                each.client.wait_for_the_sweep()
             yield both
 
 
