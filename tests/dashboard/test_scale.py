@@ -76,6 +76,20 @@ def test_the_overview_asks_for_names_and_for_one_hint_of_each_pipeline_that_it_s
     assert [each.asked("/") for each in served] == [1 + ROWS, 1 + ROWS]
 
 
+def test_a_page_that_renews_itself_asks_nothing_more_while_nothing_moves(
+    served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in served:
+        path = "/pipelines/pipeline-0003"
+        page = each.client.get(path).text
+        monkeypatch.setattr(fleet, "FRESH_SECONDS", 0.0)
+        each.store.reset()
+        assert each.client.get(path, x_holdfast_renew="1").text.count("column") == page.count("column")
+        monkeypatch.setattr(fleet, "FRESH_SECONDS", 1e9)
+        assert each.store.counts == {"get": 1}
+        assert each.asked(path) > 1
+
+
 def test_a_second_look_reads_no_head_and_no_manifest_for_the_plot_again(served: list[Served]) -> None:
     for each in served:
         first, second = each.asked("/pipelines/pipeline-0004?page=1"), each.asked("/pipelines/pipeline-0004?page=1")

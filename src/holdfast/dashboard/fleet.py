@@ -54,12 +54,16 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """A pipeline for the eye: what was seen, and what that means now. `seen` is None before the first look."""
+    """A pipeline for the eye: what was seen, and what that means now. `seen` is None before the first look.
+
+    `looked` changes with every close look: what was read after it need not be read again before the next one.
+    """
 
     name: str
     seen: Glance | None = None
     health: Health | None = None
     given_up: int = 0
+    looked: float = 0.0
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -146,7 +150,7 @@ class Fleet:
         vitals = seen.glance.vitals(self._rules.max_age_ms)
         if problem and not vitals.problem:
             vitals = replace(vitals, problem=problem)
-        return Row(name, seen.glance, judge(name, vitals, now_ms()), seen.given_up)
+        return Row(name, seen.glance, judge(name, vitals, now_ms()), seen.given_up, seen.looked_closely)
 
     # ---- looking ----
 

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.dashboard.fleet import Row
 from holdfast.dashboard.plots import WIDTH, Line, bars, line, tree
 from holdfast.dashboard.render import duration, version_of
-from holdfast.dashboard.site import Site, of, read_number
+from holdfast.dashboard.site import Site, of, read_number, renews_itself
 from holdfast.errors import Damage, FormatTooNew, HoldfastError, ObjectMissing, PipelineMissing
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
@@ -48,11 +49,21 @@ def pipeline(request: Request) -> Response:
         "damage": None,
     }
     try:
-        values |= _history(request, site, stored, it)
+        values |= _kept_history(request, site, stored, rows[0])
     except (Damage, FormatTooNew) as damage:
         values["damage"] = damage
     trail = [("Pipelines", "/"), (stored.name, f"/pipelines/{stored.name}")]
     return site.page(request, "pipeline.html", trail, values)
+
+
+def _kept_history(request: Request, site: Site, stored: StoredPipeline, row: Row) -> dict[str, Any]:
+    key = (stored.name, request.query_params.get("which", ""), request.query_params.get("page", ""))
+    kept = site.histories.get(key) if renews_itself(request) else None
+    if kept is not None and kept[0] == row.looked:
+        return kept[1]
+    found = _history(request, site, stored, row.seen)
+    site.histories.put(key, (row.looked, found))
+    return found
 
 
 def _history(request: Request, site: Site, stored: StoredPipeline, it: Glance | None) -> dict[str, Any]:

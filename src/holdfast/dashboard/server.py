@@ -42,6 +42,8 @@ def serve(
             make_app(site),
             log_config=None,
             access_log=False,
+            http="h11",
+            ws="none",
             server_header=False,
             lifespan="off",
             timeout_graceful_shutdown=3,

@@ -20,11 +20,12 @@ from holdfast.gc import PrunePlan
 from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.report import Course
 
-__all__ = ["LARGEST_BODY", "Site", "Trail", "of", "read_body", "read_form", "read_number"]
+__all__ = ["LARGEST_BODY", "Site", "Trail", "of", "read_body", "read_form", "read_number", "renews_itself"]
 
 LARGEST_BODY = 64 * 1024
 COURSES_KEPT = 4096
 PLANS_KEPT = 16
+HISTORIES_KEPT = 16
 
 Trail = list[tuple[str, str]]
 """The way to a page: words and addresses."""
@@ -42,11 +43,22 @@ class Site:
     courses: Kept[tuple[str, str], Course]
     plans: Kept[str, PrunePlan]
     """Plans of prunes that were shown: what is carried out is the very plan that somebody saw."""
+    histories: Kept[tuple[str, str, str], tuple[float, dict[str, Any]]]
+    """What pages of pipelines showed, and after which look: a page that renews itself asks again only if it moved."""
 
     @classmethod
     def of(cls, repository: Repository, access: Access, rules: Rules | None = None) -> Site:
         looking = open_url(KeptReads(repository.store))
-        return cls(looking, repository, access, Fleet(looking, rules), Jobs(), Kept(COURSES_KEPT), Kept(PLANS_KEPT))
+        return cls(
+            looking,
+            repository,
+            access,
+            Fleet(looking, rules),
+            Jobs(),
+            Kept(COURSES_KEPT),
+            Kept(PLANS_KEPT),
+            Kept(HISTORIES_KEPT),
+        )
 
     def close(self) -> None:
         self.fleet.close()
@@ -84,6 +96,11 @@ def of(request: Request) -> Site:
     site = request.app.state.site
     assert isinstance(site, Site)
     return site
+
+
+def renews_itself(request: Request) -> bool:
+    """Whether a page asks for its own parts anew, and nobody pressed anything."""
+    return "x-holdfast-renew" in request.headers
 
 
 def read_number(request: Request, name: str, default: int = 0) -> int:

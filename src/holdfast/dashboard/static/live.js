@@ -16,8 +16,7 @@ function isBusy(part) {
 
 async function renew() {
   const parts = [...document.querySelectorAll("[data-live]")];
-  if (!parts.length) return;
-  const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "error", cache: "no-store" });
+  const answer = await fetch(location.href, { headers: { accept: "text/html", "x-holdfast-renew": "1" }, redirect: "error", cache: "no-store" });
   if (!answer.ok) throw new Error(String(answer.status));
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of parts) {
@@ -178,4 +177,4 @@ function showNewest(one) { one.scrollLeft = one.scrollWidth; }
 document.querySelectorAll(".scroll").forEach(showNewest);
 
 setInterval(tick, 1000);
-setTimeout(keepRenewing, EVERY_MS);
+if (document.querySelector("[data-live]")) setTimeout(keepRenewing, EVERY_MS);
