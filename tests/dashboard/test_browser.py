@@ -22,11 +22,11 @@ from holdfast.store import open_store
 
 PAGES = {
     "overview": "/",
-    "pipeline": "/pipelines/orders",
+    "pipeline": "/pipelines/orders?page=1",
     "damaged": "/pipelines/inventory",
     "checkpoint": "/pipelines/orders/checkpoints/3-12",
     "difference": "/pipelines/orders/checkpoints/3-12/diff?with=before-upgrade",
-    "prune": "/pipelines/orders/prune?keep_last=10",
+    "prune": "/pipelines/shipments/prune?keep_last=4",
     "login": "/login",
     "error": "/pipelines/nope",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from builders import make_repo
 from dashboard.conftest import Client, Serving
 from dashboard.sample import HOSTILE, Writer
 from holdfast.dashboard.fleet import Rules
+from holdfast.errors import StoreUnavailable
 from holdfast.layout import Slot
 from holdfast.store import open_store
+from holdfast.testing.faults import Around
 
 PAGES = ["/", "/pipelines/orders", "/pipelines/orders?which=savepoints", "/pipelines/orders/checkpoints/0-2"]
 PAGES += ["/pipelines/orders/checkpoints/0-2/diff", "/pipelines/orders/prune?keep_last=2", "/login"]
@@ -152,6 +155,29 @@ def test_a_gap_in_the_records_is_told_on_its_page(serving: Serving) -> None:
     repository.store.delete([it.keys.manifest(Slot(0, 2))])
     with serving(repository) as client:
         assert "the manifest of 0-2" in client.get("/pipelines/orders").text
+
+
+def test_a_store_that_fails_is_told_and_is_no_damage(serving: Serving) -> None:
+    class Failing(Around):
+        fails = False
+
+        def _around(self, verb: str, act: Any) -> Any:
+            if self.fails:
+                raise StoreUnavailable(self.url, verb, 60, "connection refused")
+            return act()
+
+    store = Failing(open_store("memory://"))
+    repository = make_repo(store)
+    with serving(repository) as client:
+        store.fails = True
+        answer = client.get("/")
+        assert answer.status == 503
+        assert "connection refused" in answer.text
+        assert client.get("/api/pipelines").document["error"]["code"] == "HF-1001"
+        assert client.get("/healthz").status == 200
+        store.fails = False
+        time.sleep(0.1)
+        assert client.get("/").status == 200
 
 
 def test_an_empty_repository_says_how_to_begin(serving: Serving) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from builders import make_repo
 from dashboard.sample import Writer, make_fleet
+from holdfast.epochs import EpochDecision, Link, Staged
 from holdfast.errors import BadName
 from holdfast.handles import Repository, open_url
 from holdfast.layout import Slot
+from holdfast.pipeline.ledger import Ledger
 from holdfast.records import VoidSlot
 from holdfast.report import course_at, glance, read_history, sample
 from holdfast.report.course import position
@@ -47,6 +49,28 @@ def test_a_damaged_newest_checkpoint_is_told_with_all_that_is_known(fleet: Repos
     assert it.problem
     assert "does not match" in it.problem or "do not match" in it.problem
     assert (it.generation, it.newest, it.epoch) == (0, "0-13", None)
+
+
+def test_a_commit_that_is_newer_than_the_newest_checkpoint_is_told(memory_store: Store) -> None:
+    it = Writer(make_repo(memory_store), "orders", NOW, partitions=1)
+    it.claim(0)
+    it.hint(it.run(0, range(5), 1_000, 60_000))
+    decision = EpochDecision(
+        token="t",
+        generation=0,
+        attempt=0,
+        before=Link(6, "a"),
+        after=Link(7, "b"),
+        offsets=b"v1",
+        sources={},
+        staged=Staged("memory://x", [], ""),
+        tokens={},
+        created_ms=NOW - 2_000,
+    )
+    Ledger(memory_store, it.keys.ledger).join(0, [decision])
+    seen = glance(it.pipeline)
+    assert seen is not None
+    assert (seen.epoch, seen.committed_epoch, seen.committed_ms) == (4, 7, NOW - 2_000)
 
 
 def test_slots_that_were_given_up_are_told(memory_store: Store) -> None:

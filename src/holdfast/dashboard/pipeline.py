@@ -13,7 +13,7 @@ from starlette.responses import Response
 from holdfast.checkpoint import Checkpoint
 from holdfast.dashboard.fleet import Row
 from holdfast.dashboard.plots import WIDTH, Line, bars, line, tree
-from holdfast.dashboard.render import duration, version_of
+from holdfast.dashboard.render import version_of
 from holdfast.dashboard.site import Site, of, read_number, renews_itself
 from holdfast.errors import Damage, FormatTooNew, HoldfastError, ObjectMissing, PipelineMissing
 from holdfast.handles import StoredPipeline
@@ -21,7 +21,7 @@ from holdfast.layout import Slot
 from holdfast.report import CheckpointRow, Course, Glance, Which, course_at, list_generations, read_history, sample
 from holdfast.report.lists import in_parallel
 from holdfast.report.positions import worded
-from holdfast.text import moment, size
+from holdfast.text import duration, moment, size
 
 __all__ = ["PAGE", "courses", "pipeline"]
 

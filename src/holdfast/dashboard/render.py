@@ -17,9 +17,9 @@ from holdfast._version import __version__
 from holdfast.ids import now_ms
 from holdfast.report import iso_time, plain
 from holdfast.report.positions import worded
-from holdfast.text import age, amount, clean, moment, size
+from holdfast.text import age, amount, clean, duration, moment, size
 
-__all__ = ["FOLDER", "asset", "command_line", "duration", "environment", "version_of"]
+__all__ = ["FOLDER", "asset", "command_line", "environment", "version_of"]
 
 FOLDER = Path(__file__).parent
 
@@ -70,23 +70,6 @@ def version_of(*values: Any) -> str:
 def command_line(words: Sequence[str], url: str) -> str:
     """The command as it can be pasted into a shell."""
     return " ".join(["holdfast", *map(shlex.quote, words), "--repo", shlex.quote(url)])
-
-
-def duration(milliseconds: int | None) -> str:
-    """How long something took or lies apart, in one or two units."""
-    if milliseconds is None:
-        return "–"
-    sign, left = ("-" if milliseconds < 0 else ""), abs(milliseconds)
-    if left < 1_000:
-        return f"{sign}{left} ms"
-    if left < 60_000:
-        return f"{sign}{left / 1000:.1f} s".replace(".0 s", " s")
-    minutes, seconds = divmod(left // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    first = next(index for index, (value, _) in enumerate(parts) if value)
-    return sign + " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
 
 
 def _lines(text: str) -> Markup:
