@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from builders import make_repo, save, start, state
 from holdfast.draft import Description, PartitionState
 from holdfast.errors import BadValue, BrokenChain
-from holdfast.manifest import ConnectorOffset, SinkStatus
+from holdfast.manifest import ConnectorOffset, SinkStatus, decode_head, encode_manifest
 
 
 def test_a_delta_needs_a_snapshot_before_it() -> None:
@@ -13,6 +15,16 @@ def test_a_delta_needs_a_snapshot_before_it() -> None:
         draft = run.begin(1)
         with pytest.raises(BrokenChain):
             run.save_delta(draft, "count", 0, b"delta")
+
+
+def test_a_checkpoint_says_how_long_it_was_in_the_making() -> None:
+    with start(make_repo()) as run:
+        draft = run.begin(0)
+        time.sleep(0.05)
+        run.save_snapshot(draft, "count", 0, b"s")
+        manifest = run.save_manifest(draft)
+    assert manifest.took_ms >= 50
+    assert decode_head("key", encode_manifest(manifest)).took_ms == manifest.took_ms
 
 
 def test_deltas_follow_the_snapshot_of_the_checkpoint_before() -> None:

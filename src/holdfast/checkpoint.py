@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.check import Checked, verify_integrity
-from holdfast.errors import BadURL, BadValue
+from holdfast.errors import BadURL, BadValue, Damage, FormatTooNew, ObjectMissing
 from holdfast.layout import Slot
 from holdfast.manifest import Artifact, ConnectorOffset, Head, Manifest, SinkStatus
 from holdfast.names import name_checkpoint, pin_checkpoint, remove_pins
+from holdfast.notebook import facts
 from holdfast.records import Pin, Savepoint, Settled
 from holdfast.repository.artifacts import load_artifact
 from holdfast.restore import Progress, Restored, restore_to_files
 from holdfast.settle import committed_position
 from holdfast.store import RetryPolicy
 from holdfast.store.address import LocalAddress, read_address, redact
+from holdfast.text import moment, size
 
 if TYPE_CHECKING:
     from holdfast.handles import StoredPipeline
@@ -41,6 +43,35 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"<checkpoint {self.pipeline.name}@{self.slot}, epoch {self.epoch}>"
+
+    def _repr_html_(self) -> str:
+        """What it holds as a table, for notebooks."""
+        caption = f"Checkpoint {self.pipeline.name}@slot:{self.slot}"
+        try:
+            head, manifest = self.head, self.manifest
+        except (Damage, FormatTooNew, ObjectMissing) as error:
+            return facts(caption, [("problem", error.message)])
+        pairs = [
+            ("id", head.checkpoint_id),
+            ("epoch", f"{head.epoch:,}"),
+            ("taken", moment(head.timestamp_ms, utc=True)),
+            ("bytes", f"{size(head.bytes_new)} new, {size(head.bytes_shared)} shared"),
+            ("watermark", moment(head.watermark, utc=True)),
+            ("sources", ", ".join(sorted(manifest.source_offsets)) or "none"),
+            ("operators", ", ".join(f"{name} ({len(parts)})" for name, parts in sorted(manifest.operators.items()))),
+            ("sinks", ", ".join(f"{name}: {status.status}" for name, status in sorted(self.sinks.items())) or "none"),
+            ("timeline", "counts" if self.counts else "abandoned"),
+        ]
+        return facts(caption, [(name, value) for name, value in pairs if value])
+
+    def _notebook_row(self, savepoints: Mapping[str, Savepoint]) -> tuple[str, ...]:
+        held = [name for name, savepoint in sorted(savepoints.items()) if savepoint.at == self.slot]
+        try:
+            head = self.head
+        except (Damage, FormatTooNew, ObjectMissing) as error:
+            return str(self.slot), "?", "?", "?", "?", error.message
+        taken = moment(head.timestamp_ms, utc=True)
+        return str(self.slot), f"{head.epoch:,}", taken, size(head.bytes_new), size(head.bytes_shared), ", ".join(held)
 
     @property
     def head(self) -> Head:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -86,6 +87,7 @@ class Draft:
         self._parent = parent
         self._known = {a.sha256: a for _, a in parent.artifacts() if a.path} if parent else {}
         self._lock = threading.Lock()
+        self._began = time.monotonic()
         self._operators: dict[str, dict[int, list[Artifact]]] = {}
         self._driver_states: dict[str, Artifact] = {}
         self._files: dict[str, Artifact] = {}
@@ -254,6 +256,7 @@ class Draft:
                 objects={path: size for path, size in {**inherited, **own}.items() if path in named},
                 processed_records=about.processed_records,
                 steps=about.steps,
+                took_ms=round((time.monotonic() - self._began) * 1000),
                 spark_version=about.spark_version,
                 metadata=dict(about.metadata),
             )

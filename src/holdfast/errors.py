@@ -74,7 +74,8 @@ HoldfastError                      exit 1
 │   ├── WrongKey                   HF-5041  a key that does not open this repository
 │   ├── NotEncrypted               HF-5042  a key, and a repository that is not encrypted
 │   ├── WouldDecrypt               HF-5043  a copy out of an encrypted repository into a plain one
-│   └── KeyInUse                   HF-5044  a key without which the repository could not be opened from here
+│   ├── KeyInUse                   HF-5044  a key without which the repository could not be opened from here
+│   └── NotAllowed                 HF-5050  the dashboard was asked by somebody who may not
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -136,6 +137,7 @@ __all__ = [
     "NoAnswer",
     "NoWholeBatch",
     "NotActivated",
+    "NotAllowed",
     "NotAttached",
     "NotCapturable",
     "NotCheckpointable",
@@ -887,6 +889,14 @@ class KeyInUse(Refused):
     code = "HF-5044"
     template = "the key {key} is not removed: {why}"
     advice = "Add another key first and open the repository with that one."
+
+
+@dataclass(eq=False)
+class NotAllowed(Refused):
+    why: str
+    code = "HF-5050"
+    template = "the dashboard refused this: {why}"
+    advice = "Nothing was done. Sign in with the token that it was started with, or send it as a bearer."
 
 
 class BadInput(HoldfastError):

@@ -31,9 +31,10 @@ from holdfast.errors import (
     WouldDecrypt,
 )
 from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_forget, plan_prune, sweep
-from holdfast.ids import new_token
+from holdfast.ids import new_token, now_ms
 from holdfast.layout import Slot
 from holdfast.names import ask, remove_name
+from holdfast.notebook import facts, table
 from holdfast.records import Answer, Base, Claim, Pin, Savepoint
 from holdfast.recovery import Demands
 from holdfast.repair import repair
@@ -43,8 +44,12 @@ from holdfast.repository.uploads import Limits
 from holdfast.restore import Progress
 from holdfast.settle import LoopSink
 from holdfast.store import Address, Finding, RetryPolicy, Store
+from holdfast.text import age, size
 
 __all__ = ["Checkpoint", "GenerationInfo", "Keys", "Repository", "StoredPipeline", "open_url"]
+
+SHOWN = 20
+"""How many lines a table in a notebook has."""
 
 
 def open_url(
@@ -73,6 +78,14 @@ class Repository:
 
     def __repr__(self) -> str:
         return f"<holdfast.Repository {self.url}>"
+
+    def _repr_html_(self) -> str:
+        """Its pipelines as a table, for notebooks."""
+        names = self._records.pipelines()
+        rows = [self.pipeline(name)._notebook_row() for name in names[:SHOWN]]
+        remark = f"{len(names) - SHOWN} more are not shown." if len(names) > SHOWN else ""
+        columns = ("pipeline", "newest", "epoch", "age", "state", "problem")
+        return table(f"Holdfast repository {self.url}", columns, rows, remark)
 
     @property
     def url(self) -> str:
@@ -202,6 +215,28 @@ class StoredPipeline:
 
     def __repr__(self) -> str:
         return f"<holdfast pipeline {self.name!r} in {self.repository.url}>"
+
+    def _repr_html_(self) -> str:
+        """Its newest checkpoints as a table, for notebooks."""
+        caption = f"Pipeline {self.name} in {self.repository.url}"
+        try:
+            found = self.checkpoints() if self.exists() else []
+            savepoints = self.savepoints()
+        except (Damage, FormatTooNew) as error:
+            return facts(caption, [("problem", error.message)])
+        rows = [each._notebook_row(savepoints) for each in reversed(found[-SHOWN:])]
+        remark = f"{len(found) - SHOWN} older ones are not shown." if len(found) > SHOWN else ""
+        return table(caption, ("checkpoint", "epoch", "taken", "new", "shared", "held by"), rows, remark)
+
+    def _notebook_row(self) -> tuple[str, ...]:
+        try:
+            newest = self.latest()
+            if newest is None:
+                return self.name, "none yet", "", "", "", ""
+            head = newest.head
+        except (Damage, FormatTooNew, ObjectMissing) as error:
+            return self.name, "?", "?", "?", "?", error.message
+        return self.name, str(newest.slot), str(head.epoch), age(head.timestamp_ms, now_ms()), size(newest.bytes), ""
 
     @property
     def name(self) -> str:
@@ -342,10 +377,11 @@ class StoredPipeline:
             raise CheckpointMissing(str(reference), "no savepoint has this name and no id begins with it")
         return found[0]
 
-    def generations(self) -> list[GenerationInfo]:
-        """All claims on the pipeline, oldest first."""
+    def generations(self, newest: int | None = None) -> list[GenerationInfo]:
+        """The claims on the pipeline, oldest first: all of them, or only so many of the newest."""
         known = self.records.generations()
-        return [GenerationInfo(self.records.claim(g), known.bases.get(g)) for g in sorted(known.claims)]
+        wanted = sorted(known.claims)[-newest if newest else 0 :]
+        return [GenerationInfo(self.records.claim(g), known.bases.get(g)) for g in wanted]
 
     def savepoints(self) -> dict[str, Savepoint]:
         """The savepoints by their names."""

@@ -39,6 +39,7 @@ RESERVED = {"savepoint": {"latest", "now"}}
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 TOKEN = r"[0-9a-f]{32}"
 NUMBER = r"[0-9]{10}"
+SLOT = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 
 
 class Slot(NamedTuple):
@@ -49,6 +50,14 @@ class Slot(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.generation}-{self.number}"
+
+    @classmethod
+    def read(cls, text: str) -> Slot:
+        """Read G-N back; raise BadName for anything else."""
+        found = SLOT.fullmatch(text)
+        if not found:
+            raise BadName("slot", text)
+        return cls(int(found[1]), int(found[2]))
 
 
 def check_name(what: str, name: str) -> str:

@@ -103,6 +103,7 @@ class Head(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     sinks_total: int = 0
     watermark: int | None = None
     processed_records: int = 0
+    took_ms: int = 0
 
     @property
     def at(self) -> Slot:
@@ -142,6 +143,8 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     objects: dict[str, int] = {}
     processed_records: int = 0
     steps: int = 0
+    took_ms: int = 0
+    """How long it was in the making, until all its bytes were durable."""
     spark_version: str | None = None
     metadata: dict[str, str] = {}
     extra: dict[str, Any] = {}
@@ -224,6 +227,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         sinks_total=len(manifest.sink_commit_statuses),
         watermark=manifest.watermark,
         processed_records=manifest.processed_records,
+        took_ms=manifest.took_ms,
     )
     line = seal_line("manifest", head)
     if len(line) > HEAD_LIMIT:

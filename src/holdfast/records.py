@@ -37,6 +37,7 @@ __all__ = [
     "Settled",
     "VoidSlot",
     "is_a",
+    "is_whole",
     "seal",
     "seal_line",
     "unseal",
@@ -306,11 +307,16 @@ def is_a(shape: type[Record], data: bytes) -> bool:
     return data.startswith(f'{{"holdfast":"{shape.kind}",'.encode())
 
 
-def _open(key: str, line: bytes) -> dict[str, Any]:
+def is_whole(line: bytes) -> bool:
+    """Whether a line is sealed and its bytes are those that were; says nothing of what it means."""
     seal = _SEAL.fullmatch(line[-_SEAL_LENGTH:])
-    if seal is None:
-        raise DamagedRecord(key, "it is cut short or not a Holdfast record")
-    if hashlib.sha256(line[:-_SEAL_LENGTH]).hexdigest().encode() != seal[1]:
+    return seal is not None and hashlib.sha256(line[:-_SEAL_LENGTH]).hexdigest().encode() == seal[1]
+
+
+def _open(key: str, line: bytes) -> dict[str, Any]:
+    if not is_whole(line):
+        if _SEAL.fullmatch(line[-_SEAL_LENGTH:]) is None:
+            raise DamagedRecord(key, "it is cut short or not a Holdfast record")
         raise DamagedRecord(key, "its bytes do not match its digest")
     try:
         fields = msgspec.json.decode(line)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from cli.sample_repository import invoke
 from holdfast import Repository
-from holdfast.cli.text import age, clean, moment, short_ids, size
 from holdfast.errors import StillNeeded
 from holdfast.layout import Slot
 from holdfast.report import plain, to_json
+from holdfast.text import age, clean, duration, moment, short_ids, size
 
 NASTY = "red\x1b[31m \x9b31m bell\x07 title\x1b]0;owned\x07 back\u202etxt\nnext"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -159,3 +159,22 @@ def test_ages_and_moments_of_a_broken_clock_are_shown_all_the_same() -> None:
 def test_plain_makes_errors_and_slots_readable(orders: Repository) -> None:
     assert plain({Slot(1, 2): {Slot(0, 3)}}) == {"1-2": ["0-3"]}
     assert plain(StillNeeded("a", ["b"]))["fields"] == {"checkpoint": "a", "by": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        (None, "–"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (12_340, "12.3 s"),
+        (60_000, "1 min"),
+        (90_000, "1 min 30 s"),
+        (3_600_000, "1 h"),
+        (90_061_000, "1 d 1 h"),
+        (-1_500, "-1.5 s"),
+    ],
+)
+def test_durations_are_shown_in_one_or_two_units(milliseconds: int | None, shown: str) -> None:
+    assert duration(milliseconds) == shown

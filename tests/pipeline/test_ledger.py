@@ -51,6 +51,21 @@ def test_decisions_read_the_same_alone_and_joined() -> None:
     assert [(e.generation, e.first, e.last) for e in ledger.entries()] == [(1, 0, 3)]
 
 
+def test_the_last_decision_is_found_by_one_listing_and_one_read() -> None:
+    store = CountingStore(MemoryStore())
+    ledger = Ledger(store, "ledger/0000000000/")
+    assert ledger.last_decided(4) is None
+    for first in (0, 5, 8):
+        whole = Ledger(store, "ledger/")
+        whole.join(0, [decision(epoch) for epoch in range(first, first + 3)])
+    store.reset()
+    found = ledger.last_decided(4)
+    assert found is not None
+    assert found.epoch == 10
+    assert store.counts == {"list": 1, "get": 1}
+    assert ledger.last_decided(11) is None
+
+
 def test_two_places_that_do_not_agree_are_damage() -> None:
     with pytest.raises(DamagedRecord):
         merged([decision(3)], [decision(3, token="other")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .browser import chromium
 from .kafka_broker import KafkaBroker, KafkaServer, kafka
 from .object_stores import AzureServer, S3Server, azurite, rclone, seaweedfs
 from .postgres import PostgresServer, postgres
@@ -15,6 +16,7 @@ __all__ = [
     "S3Server",
     "SparkCluster",
     "azurite",
+    "chromium",
     "kafka",
     "kafka_conf",
     "postgres",

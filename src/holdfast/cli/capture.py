@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.common import Session, StoreOption, verb
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.capturing import Capture

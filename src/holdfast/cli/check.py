@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, StoreOption, Verb, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import amount, ranges, size
+from holdfast.text import amount, ranges, size
 
 if TYPE_CHECKING:
     from holdfast.check import Checked, Fault

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.render import Output, show_block
-from holdfast.cli.text import moment
 from holdfast.errors import HoldfastError, StoreError
+from holdfast.text import moment
 
 if TYPE_CHECKING:
     from holdfast.handles import Repository

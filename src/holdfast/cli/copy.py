@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, StoreOption, for_each, verb
 from holdfast.cli.render import Styled
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.copying import Copied

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +16,16 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import amount, size
 from holdfast.cli.told import told_to_stop
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.demo.place import Place
     from holdfast.demo.play import Outcome, Recovered
 
 __all__ = ["command"]
+
+LISTEN_SECONDS = 30.0
 
 
 @verb(
@@ -30,7 +36,11 @@ __all__ = ["command"]
         type=click.Path(path_type=Path),
         help="Play in this new or empty folder and leave it there.  [default: a temporary one]",
     ),
-    click.Option(["--keep"], is_flag=True, help="Let the pipeline run on after the verdict; the folder stays."),
+    click.Option(
+        ["--keep"],
+        is_flag=True,
+        help="Let the pipeline run on after the verdict, with the dashboard; the folder stays.",
+    ),
     click.Option(["--sabotage"], is_flag=True, help="Delete a row of a table before the verdict, which must turn bad."),
     examples="""
     holdfast demo
@@ -68,9 +78,9 @@ def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -
             good = outcome.good
             _show_outcome(session, outcome)
             if keep:
-                _announce_dashboard(session, Place(root))
-                with showing(session.output, as_json=session.as_json) as play.show, told_to_stop() as stop:
-                    play.go_on(stop)
+                with told_to_stop() as stop, _dashboard(session, Place(root), stop):
+                    with showing(session.output, as_json=session.as_json) as play.show:
+                        play.go_on(stop)
     finally:
         if folder is None and good and not keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -79,12 +89,28 @@ def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -
     sys.exit(0 if good else 1)
 
 
-def _announce_dashboard(session: Session, place: Place) -> None:
-    """Where to look at the pipeline while it runs."""
-    if not session.as_json:
-        session.output.remark("The pipeline runs on, with new orders. Look at it from another terminal:")
-        session.output.line(f"    holdfast dashboard --repo {place.repository}")
-        session.output.remark("Ctrl-C stops it.")
+@contextmanager
+def _dashboard(session: Session, place: Place, stop: threading.Event) -> Iterator[None]:
+    """Serve the dashboard while the pipeline runs on; its address is told before the block begins."""
+    import holdfast
+    from holdfast.dashboard.server import serve
+
+    listening: queue.Queue[str] = queue.Queue()
+    given: dict[str, Any] = {"ready": listening.put, "stop": stop}
+    serving = threading.Thread(
+        target=serve, args=[holdfast.open(str(place.repository))], kwargs=given, name="holdfast-dashboard"
+    )
+    serving.start()
+    try:
+        if not session.as_json:
+            session.output.remark(
+                f"The pipeline runs on, with new orders: look at it at {listening.get(timeout=LISTEN_SECONDS)}"
+            )
+            session.output.remark("Ctrl-C stops it.")
+        yield
+    finally:
+        stop.set()
+        serving.join()
 
 
 def _show_outcome(session: Session, outcome: Outcome) -> None:

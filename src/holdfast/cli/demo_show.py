@@ -12,7 +12,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.render import Output, rich_console
-from holdfast.cli.text import amount, clean, size
 from holdfast.demo.messages import (
     Began,
     Checkpointed,
@@ -25,6 +24,7 @@ from holdfast.demo.messages import (
     Saved,
 )
 from holdfast.demo.play import SCENES, Nobody, Show
+from holdfast.text import amount, clean, size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

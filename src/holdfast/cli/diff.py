@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import size
+from holdfast.text import size
 
 if TYPE_CHECKING:
     from holdfast.report import Difference

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from holdfast import __version__
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Column, Styled
-from holdfast.cli.text import amount, moment, size
+from holdfast.text import amount, moment, size
 
 if TYPE_CHECKING:
     from holdfast.handles import Repository

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.common import Session, for_each, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import size
+from holdfast.text import size
 
 if TYPE_CHECKING:
     from holdfast.decide.usage import Usage

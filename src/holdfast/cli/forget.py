@@ -7,7 +7,7 @@ import sys
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.text import amount
+from holdfast.text import amount
 
 __all__ = ["command"]
 

@@ -38,6 +38,7 @@ VERBS = {
     "prune": "Delete the checkpoints that no rule keeps.",
     "copy": "Copy pipelines to another repository.",
     "key": "Make a key for an encrypted repository, and say which keys open it.",
+    "dashboard": "Show the repository in a browser, live.",
     "completion": "Print the completion script of a shell.",
 }
 """Every verb and its short help, so that the list of them can be shown without importing any."""

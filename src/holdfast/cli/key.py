@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Column
-from holdfast.cli.text import amount
+from holdfast.text import amount
 
 if TYPE_CHECKING:
     from holdfast.handles import Keys

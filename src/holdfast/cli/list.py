@@ -12,7 +12,7 @@ import click
 from holdfast.cli.common import Session, verb
 from holdfast.cli.loading import load_pipeline
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import age, short_ids, size
+from holdfast.text import age, short_ids, size
 
 if TYPE_CHECKING:
     from holdfast.pipeline.reach import Reach

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.text import amount
+from holdfast.text import amount
 
 __all__ = ["command"]
 

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.common import Session, for_each, verb
 from holdfast.cli.render import Column, Styled
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.gc import PrunePlan, Removed, Swept

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.text import clean
+from holdfast.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.common import Session, StoreOption, verb
 from holdfast.cli.render import Cell, Styled
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.checkpoint import Checkpoint

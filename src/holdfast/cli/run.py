@@ -11,8 +11,8 @@ import click
 
 from holdfast.cli.common import Session, StoreOption, verb
 from holdfast.cli.loading import TARGET, load_pipeline
-from holdfast.cli.text import clean, size
 from holdfast.cli.told import told_to_stop
+from holdfast.text import clean, size
 
 if TYPE_CHECKING:
     from holdfast.events import Event

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import Cell, Column, Styled
-from holdfast.cli.text import amount, size
+from holdfast.text import amount, duration, size
 
 if TYPE_CHECKING:
     from holdfast.report import CheckpointDetails, GenerationRow
@@ -196,6 +196,7 @@ def _facts(session: Session, it: CheckpointDetails) -> list[tuple[str, Cell]]:
         ("engine", _engine(it)),
         ("savepoints", Styled(", ".join(it.savepoints) or "none", "green" if it.savepoints else "")),
     ]
+    facts += [("took", duration(it.took_ms))] if it.took_ms else []
     facts += [("pin", Styled(f"{pin.why} ({pin.who}, {session.time(pin.timestamp_ms)})", "green")) for pin in it.pins]
     return facts
 

@@ -14,9 +14,9 @@ import click
 from holdfast.cli.capture import CAPTURING
 from holdfast.cli.common import Session, verb
 from holdfast.cli.render import show_block
-from holdfast.cli.text import clean, size
 from holdfast.cli.told import told_to_stop
 from holdfast.errors import HoldfastError
+from holdfast.text import clean, size
 
 if TYPE_CHECKING:
     from holdfast.spark.watch import Captured, Event, Failed

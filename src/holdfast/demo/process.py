@@ -25,7 +25,7 @@ __all__ = ["DriverProcess", "require_libraries"]
 
 SILENCE_SECONDS = 300
 """A driver that has said nothing for so long will say nothing more."""
-NEEDED = ("deltalake", "duckdb", "pyarrow", "pyspark")
+NEEDED = ("deltalake", "duckdb", "jinja2", "pyarrow", "pyspark", "starlette", "uvicorn")
 
 N = TypeVar("N", bound=News)
 

@@ -21,6 +21,7 @@ __all__ = ["Ledger", "merged"]
 
 _ALONE = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-\d{4}\.json")
 _JOINED = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-(?P<last>\d{10})\.[0-9a-z]+\.joined")
+_LAST = re.compile(r"\d{10}-(\d{4}\.json|\d{10}\.[0-9a-z]+\.joined)")
 LOOKS = 20
 """How often a ledger is read anew because decisions were joined meanwhile."""
 
@@ -77,6 +78,20 @@ class Ledger:
                 continue  # It was joined with others since it was listed.
             return [decision for decision in merged(*several) if decision.epoch > after]
         raise DamagedRecord(self._prefix, "decisions vanished while they were read, over and over")
+
+    def last_decided(self, after: int) -> EpochDecision | None:
+        """The newest decision on an epoch after this one, as far as anybody can tell: for people, not for recovery.
+
+        The folder of the ledger must be that of one generation. Costs one listing, and reads one record at most.
+        """
+        listed = self._store.list(self._prefix, f"{self._prefix}{after:010}")
+        names = [info.key for info in listed if _LAST.fullmatch(info.key.removeprefix(self._prefix))]
+        if not names:
+            return None
+        try:
+            return max(self._decisions(names[-1]), key=lambda decision: decision.epoch)
+        except ObjectMissing:
+            return None  # It was joined with others since it was listed: the next look finds those.
 
     def remove(self, keys: Iterable[str]) -> None:
         self._store.delete(keys)

@@ -5,9 +5,12 @@ Nothing here prints, and nothing is changed in the repository.
 
 from __future__ import annotations
 
+from holdfast.report.course import Course, course_at, sample
 from holdfast.report.details import CheckpointDetails, describe
 from holdfast.report.difference import Difference, compare
 from holdfast.report.directory import DirectoryChecked, check_directory, describe_directory
+from holdfast.report.glance import Glance, glance
+from holdfast.report.history import History, Which, read_history
 from holdfast.report.lists import (
     CheckpointRow,
     GenerationRow,
@@ -23,25 +26,33 @@ from holdfast.report.positions import PositionRow, list_positions
 __all__ = [
     "CheckpointDetails",
     "CheckpointRow",
+    "Course",
     "Difference",
     "DirectoryChecked",
     "GenerationRow",
+    "Glance",
+    "History",
     "PipelineRow",
     "PositionRow",
+    "Which",
     "check_directory",
     "compare",
+    "course_at",
     "describe",
     "describe_checked",
     "describe_copied",
     "describe_directory",
     "describe_plan",
     "describe_usage",
+    "glance",
     "iso_time",
     "list_checkpoints",
     "list_generations",
     "list_pipelines",
     "list_positions",
     "plain",
+    "read_history",
+    "sample",
     "to_json",
     "to_json_line",
 ]

@@ -145,6 +145,7 @@ class CheckpointDetails(msgspec.Struct, kw_only=True, frozen=True):
     watermark: int | None
     processed_records: int
     steps: int
+    took_ms: int
     vnode_count: int
     sources: list[SourceView]
     tables: list[SourceView]
@@ -187,6 +188,7 @@ def describe(checkpoint: Checkpoint) -> CheckpointDetails:
         watermark=manifest.watermark,
         processed_records=manifest.processed_records,
         steps=manifest.steps,
+        took_ms=manifest.took_ms,
         vnode_count=manifest.vnode_count,
         sources=_sources(manifest),
         tables=[

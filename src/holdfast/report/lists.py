@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,7 +16,16 @@ from holdfast.layout import Slot
 from holdfast.manifest import Head
 from holdfast.report.plain import iso_time
 
-__all__ = ["CheckpointRow", "GenerationRow", "PipelineRow", "list_checkpoints", "list_generations", "list_pipelines"]
+__all__ = [
+    "CheckpointRow",
+    "GenerationRow",
+    "PipelineRow",
+    "describe_checkpoints",
+    "in_parallel",
+    "list_checkpoints",
+    "list_generations",
+    "list_pipelines",
+]
 
 CONCURRENCY = 8
 
@@ -61,6 +70,7 @@ class CheckpointRow(msgspec.Struct, kw_only=True, frozen=True):
     parent: str | None = None
     watermark: int | None = None
     processed_records: int = 0
+    took_ms: int = 0
     problem: str | None = None
 
 
@@ -82,7 +92,7 @@ class GenerationRow(msgspec.Struct, kw_only=True, frozen=True):
 
 def list_pipelines(repository: Repository) -> list[PipelineRow]:
     """All pipelines by name; one whose records are damaged is listed with its problem."""
-    return _in_parallel(_pipeline_row, repository.pipelines())
+    return in_parallel(_pipeline_row, repository.pipelines())
 
 
 def list_checkpoints(pipeline: StoredPipeline, *, with_abandoned: bool = False) -> list[CheckpointRow]:
@@ -92,7 +102,11 @@ def list_checkpoints(pipeline: StoredPipeline, *, with_abandoned: bool = False) 
     for the abandoned ones, since what lost its beginning passes for abandoned.
     """
     pipeline.require()
-    found = pipeline.checkpoints(with_abandoned=with_abandoned)
+    return describe_checkpoints(pipeline, pipeline.checkpoints(with_abandoned=with_abandoned))
+
+
+def describe_checkpoints(pipeline: StoredPipeline, found: Sequence[Checkpoint]) -> list[CheckpointRow]:
+    """Some checkpoints of a pipeline, in the order given; those that were pruned meanwhile are left out."""
     savepoints: dict[Slot, list[str]] = {}
     for name, savepoint in sorted(pipeline.savepoints().items()):
         savepoints.setdefault(savepoint.at, []).append(name)
@@ -126,15 +140,16 @@ def list_checkpoints(pipeline: StoredPipeline, *, with_abandoned: bool = False) 
             parent=head.parent,
             watermark=head.watermark,
             processed_records=head.processed_records,
+            took_ms=head.took_ms,
         )
 
-    return [found_row for found_row in _in_parallel(row, found) if found_row is not None]
+    return [found_row for found_row in in_parallel(row, found) if found_row is not None]
 
 
-def list_generations(pipeline: StoredPipeline) -> list[GenerationRow]:
-    """All claims on a pipeline, oldest first."""
+def list_generations(pipeline: StoredPipeline, newest: int | None = None) -> list[GenerationRow]:
+    """The claims on a pipeline, oldest first: all of them, or only so many of the newest."""
     pipeline.require()
-    found = pipeline.generations()
+    found = pipeline.generations(newest)
     begun = max((g.number for g in found if g.base is not None and not g.base.void), default=None)
     return [
         GenerationRow(
@@ -199,6 +214,7 @@ def _sinks_now(checkpoint: Checkpoint, head: Head, *, settled: bool, failed: boo
     return head.sinks
 
 
-def _in_parallel(call: Callable[[S], T], over: Iterable[S]) -> list[T]:
+def in_parallel(call: Callable[[S], T], over: Iterable[S]) -> list[T]:
+    """Ask for many things at a time; the answers come in the order of what was asked."""
     with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="holdfast-report") as pool:
         return list(pool.map(call, over))

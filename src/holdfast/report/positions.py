@@ -11,7 +11,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 
-__all__ = ["PositionRow", "list_positions"]
+__all__ = ["PositionRow", "list_positions", "worded"]
 
 
 class PositionRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,10 +44,10 @@ def list_positions(pipeline: StoredPipeline) -> list[PositionRow]:
 
 def _places(checkpoint: Checkpoint) -> dict[str, str]:
     places = {name: checkpoint.sink_position(name) for name in sorted(checkpoint.manifest.sink_commit_statuses)}
-    return {name: _worded(place) for name, place in places.items() if place is not None}
+    return {name: worded(place) for name, place in places.items() if place is not None}
 
 
-def _worded(place: Any) -> str:
+def worded(place: Any) -> str:
     """The place of a pipeline's sink is a target, with what its commit gave in it; a loop's sink says what it likes."""
     if isinstance(place, Mapping) and "decided" in place and "at" in place:
         place = place.get("position") or {"epoch": place["at"].get("epoch")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-__all__ = ["age", "amount", "clean", "moment", "ranges", "short_ids", "size"]
+__all__ = ["age", "amount", "clean", "duration", "moment", "ranges", "short_ids", "size"]
 
 SHORTEST_ID = 13
 """The time in a UUIDv7 takes up this much of it; less would be the same for all checkpoints of a minute."""
@@ -69,6 +69,23 @@ def age(timestamp_ms: int | None, now_ms: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
+
+
+def duration(milliseconds: int | None) -> str:
+    """How long something took or lies apart, in one or two units."""
+    if milliseconds is None:
+        return "–"
+    sign, left = ("-" if milliseconds < 0 else ""), abs(milliseconds)
+    if left < 1_000:
+        return f"{sign}{left} ms"
+    if left < 60_000:
+        return f"{sign}{left / 1000:.1f} s".replace(".0 s", " s")
+    minutes, seconds = divmod(left // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next(index for index, (value, _) in enumerate(parts) if value)
+    return sign + " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,116 @@
+"""Figures for Prometheus, told from the repository alone: whoever runs the pipelines need not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.dashboard.fleet import Row
+from holdfast.dashboard.site import of
+from holdfast.ids import now_ms
+from holdfast.report import Glance
+
+__all__ = ["metrics"]
+
+Figure = Callable[[Glance, int], float | None]
+
+
+def _age(moment: int | None, now: int) -> float | None:
+    return None if moment is None else max(0.0, (now - moment) / 1000)
+
+
+GAUGES: list[tuple[str, str, Figure]] = [
+    (
+        "holdfast_last_commit_age_seconds",
+        "Since the last commit that the repository knows of",
+        lambda it, now: _age(it.committed_ms, now),
+    ),
+    (
+        "holdfast_last_checkpoint_age_seconds",
+        "Since the newest checkpoint was taken",
+        lambda it, now: _age(it.timestamp_ms, now),
+    ),
+    (
+        "holdfast_checkpoint_interval_seconds",
+        "How far apart checkpoints usually are",
+        lambda it, _: None if it.usual_interval_ms is None else it.usual_interval_ms / 1000,
+    ),
+    (
+        "holdfast_watermark_lag_seconds",
+        "How far the watermark was behind the clock at the newest checkpoint",
+        lambda it, _: None if it.lag_ms is None else it.lag_ms / 1000,
+    ),
+    (
+        "holdfast_last_epoch",
+        "The last epoch that the repository knows to be committed",
+        lambda it, _: it.committed_epoch,
+    ),
+    ("holdfast_checkpoint_epoch", "The epoch of the newest checkpoint", lambda it, _: it.epoch),
+    ("holdfast_checkpoint_bytes", "Bytes of the newest checkpoint", lambda it, _: it.bytes),
+    ("holdfast_checkpoint_new_bytes", "Bytes that the newest checkpoint brought", lambda it, _: it.bytes_new),
+    (
+        "holdfast_checkpoint_seconds",
+        "How long the newest checkpoint was in the making",
+        lambda it, _: it.took_ms / 1000 if it.took_ms else None,
+    ),
+    ("holdfast_generation", "The generation that runs, or ran last", lambda it, _: it.generation),
+]
+
+COUNTERS: list[tuple[str, str, Figure]] = [
+    ("holdfast_fenced", "Take-overs by another", lambda it, _: max(0, it.claims - 1)),
+    (
+        "holdfast_processed_records",
+        "Records that the pipeline says it has processed",
+        lambda it, _: it.processed_records,
+    ),
+]
+
+
+class _Figures(Collector):
+    def __init__(self, rows: Sequence[Row], now: int) -> None:
+        self._rows = rows
+        self._now = now
+
+    def collect(self) -> Iterable[Metric]:
+        seen = [(row.name, row.seen) for row in self._rows if row.seen is not None]
+        for name, text, figure in GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=["pipeline"])
+            yield self._filled(gauge, seen, figure)
+        for name, text, figure in COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=["pipeline"])
+            yield self._filled(counter, seen, figure)
+        given_up = CounterMetricFamily(
+            "holdfast_capture_failures", "Checkpoints seen to be given up since this began to look", labels=["pipeline"]
+        )
+        for row in self._rows:
+            given_up.add_metric([row.name], row.given_up)
+        yield given_up
+        health = GaugeMetricFamily("holdfast_health", "1, with the status that holds", labels=["pipeline", "status"])
+        for row in self._rows:
+            if row.health is not None:
+                health.add_metric([row.name, row.health.status], 1.0)
+        yield health
+        yield GaugeMetricFamily("holdfast_pipelines", "Pipelines in the repository", value=len(self._rows))
+        unread = len(self._rows) - len(seen)
+        yield GaugeMetricFamily("holdfast_pipelines_unread", "Pipelines that were not looked at yet", value=unread)
+
+    def _filled(
+        self, family: GaugeMetricFamily | CounterMetricFamily, seen: Sequence[tuple[str, Glance]], figure: Figure
+    ) -> Metric:
+        for name, it in seen:
+            value = figure(it, self._now)
+            if value is not None:
+                family.add_metric([name], float(value))
+        return family
+
+
+def metrics(request: Request) -> Response:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(of(request).fleet.rows(), now_ms()))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

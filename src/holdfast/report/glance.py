@@ -1,0 +1,175 @@
+"""One pipeline at a glance, in a constant number of requests however many checkpoints it has."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.decide.health import Vitals, usual_interval
+from holdfast.errors import Damage, FormatTooNew, ObjectMissing, PipelineMissing
+from holdfast.handles import StoredPipeline
+from holdfast.layout import Slot
+from holdfast.manifest import Head
+from holdfast.pipeline.ledger import Ledger
+from holdfast.report.plain import iso_time
+from holdfast.repository.pipeline import Generations
+
+__all__ = ["Glance", "glance"]
+
+LOOK_BACK = 8
+"""From how many checkpoints the usual interval is told."""
+
+
+class Glance(msgspec.Struct, kw_only=True, frozen=True):
+    """A pipeline as it stands. `problem` says why the rest could not be told.
+
+    `committed_ms` is the last commit that the repository knows of: that of the newest checkpoint, or of an epoch that
+    was decided after it and has arrived in the ledger. `lag_ms` is how far the watermark was behind the clock at the
+    newest checkpoint. `given_up` are slots near the newest that hold no checkpoint and never will.
+    `claims` is how often the pipeline was taken, each time from whoever had it before.
+    """
+
+    name: str
+    pipeline_id: str | None = None
+    identifier: str | None = None
+    engine: str | None = None
+    generation: int | None = None
+    claimed: int | None = None
+    claimed_ms: int = 0
+    claimed_by: str = ""
+    claimed_why: str = ""
+    directory: str | None = None
+    origin: str = ""
+    is_copy: bool = False
+    newest: str | None = None
+    checkpoint_id: str | None = None
+    epoch: int | None = None
+    timestamp_ms: int | None = None
+    time: str | None = None
+    usual_interval_ms: int | None = None
+    took_ms: int = 0
+    watermark: int | None = None
+    lag_ms: int | None = None
+    bytes: int = 0
+    bytes_new: int = 0
+    processed_records: int = 0
+    sinks: dict[str, str] = {}
+    sinks_total: int = 0
+    committed_ms: int | None = None
+    committed_epoch: int | None = None
+    given_up: list[str] = []
+    problem: str | None = None
+
+    @property
+    def claims(self) -> int:
+        return 0 if self.claimed is None else self.claimed + 1
+
+    def vitals(self, max_age_ms: int | None = None) -> Vitals:
+        return Vitals(
+            checkpoint_ms=self.timestamp_ms,
+            usual_ms=self.usual_interval_ms,
+            max_age_ms=max_age_ms,
+            generation=self.generation,
+            claimed=self.claimed,
+            claimed_ms=self.claimed_ms,
+            sinks=self.sinks,
+            problem=self.problem,
+            is_copy=self.is_copy,
+        )
+
+
+def glance(pipeline: StoredPipeline) -> Glance | None:
+    """Look at a pipeline; None if there is none of this name. Damage is told, not raised."""
+    try:
+        identity = pipeline.records.identity()
+        known = pipeline.records.generations()
+        latest = pipeline.latest()
+        return _glance(pipeline, identity.pipeline_id, known, latest)
+    except PipelineMissing:
+        return None
+    except (Damage, FormatTooNew, ObjectMissing) as error:
+        return Glance(name=pipeline.name, problem=error.message)
+
+
+def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, latest: Checkpoint | None) -> Glance:
+    records = pipeline.records
+    claim = records.claim(known.top) if known.claims else None
+    begun = max((g for g, base in known.bases.items() if not base.void), default=None)
+    head, problem = _head(latest) if latest else (None, None)
+    held, void = _around(pipeline, latest.slot) if latest else ([], [])
+    committed_ms, committed_epoch = _last_commit(pipeline, begun, head)
+    return Glance(
+        name=pipeline.name,
+        pipeline_id=pipeline_id,
+        identifier=head.identifier if head else None,
+        engine=head.engine if head else None,
+        generation=begun,
+        claimed=known.top if known.claims else None,
+        claimed_ms=claim.created_ms if claim else 0,
+        claimed_by=claim.who if claim else "",
+        claimed_why=claim.why if claim else "",
+        directory=claim.directory if claim else None,
+        origin=known.bases[0].origin if 0 in known.bases else "",
+        is_copy=not records.newest_is_local(known),
+        newest=str(latest.slot) if latest else None,
+        checkpoint_id=head.checkpoint_id if head else None,
+        epoch=head.epoch if head else None,
+        timestamp_ms=head.timestamp_ms if head else None,
+        time=iso_time(head.timestamp_ms) if head else None,
+        usual_interval_ms=_usual_interval(pipeline, held),
+        took_ms=head.took_ms if head else 0,
+        watermark=head.watermark if head else None,
+        lag_ms=head.timestamp_ms - head.watermark if head and head.watermark is not None else None,
+        bytes=head.bytes_new + head.bytes_shared if head else 0,
+        bytes_new=head.bytes_new if head else 0,
+        processed_records=head.processed_records if head else 0,
+        sinks=_sinks(latest) if latest and head else {},
+        sinks_total=head.sinks_total if head else 0,
+        committed_ms=committed_ms,
+        committed_epoch=committed_epoch,
+        given_up=list(map(str, void)),
+        problem=problem,
+    )
+
+
+def _head(newest: Checkpoint) -> tuple[Head | None, str | None]:
+    """The summary of the newest checkpoint, or why it can't be read: the rest is told all the same."""
+    try:
+        return newest.head, None
+    except (Damage, FormatTooNew) as error:
+        return None, error.message
+
+
+def _sinks(newest: Checkpoint) -> dict[str, str]:
+    """As they stand now; only sinks that were pending when the checkpoint was written are asked for."""
+    written = newest.head.sinks
+    if all(status == "committed" for status in written.values()):
+        return written
+    return {name: status.status for name, status in newest.sinks.items()}
+
+
+def _around(pipeline: StoredPipeline, newest: Slot) -> tuple[list[Slot], list[Slot]]:
+    """The last few slots that hold a checkpoint, and those that were given up."""
+    held, void = pipeline.records.slots(newest.generation, max(0, newest.number - LOOK_BACK))
+    return sorted(slot for slot in held - void if slot <= newest), sorted(void)
+
+
+def _usual_interval(pipeline: StoredPipeline, slots: list[Slot]) -> int | None:
+    """From checkpoints of one generation: the pause before a take-over is no interval."""
+    times: list[int] = []
+    for slot in slots:
+        try:
+            times.append(pipeline.records.head(slot).timestamp_ms)
+        except (ObjectMissing, Damage, FormatTooNew):
+            continue  # An old one that is pruned or damaged says nothing of the newest.
+    return usual_interval(times)
+
+
+def _last_commit(pipeline: StoredPipeline, generation: int | None, head: Head | None) -> tuple[int | None, int | None]:
+    if head is None or generation is None:
+        return None, None
+    prefix = f"{pipeline.records.keys.ledger}{generation:010}/"
+    newest = Ledger(pipeline.records.store, prefix).last_decided(head.epoch)
+    if newest is None or newest.epoch <= head.epoch:
+        return head.timestamp_ms, head.epoch
+    return newest.created_ms or head.timestamp_ms, newest.epoch

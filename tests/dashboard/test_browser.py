@@ -1,0 +1,285 @@
+"""The dashboard in a real browser: hostile names, every page in every light, the mouse, the keyboard, other sites."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+import servers
+from builders import NAME, PACKED, filled, look, make_repo, save
+from dashboard.conftest import TOKEN, Client, Serving
+from dashboard.sample import Writer
+from holdfast.dashboard import fleet as fleet_module
+from holdfast.store import open_store
+
+PAGES = {
+    "overview": "/",
+    "pipeline": "/pipelines/orders?page=1",
+    "damaged": "/pipelines/inventory",
+    "checkpoint": "/pipelines/orders/checkpoints/3-12",
+    "difference": "/pipelines/orders/checkpoints/3-12/diff?with=before-upgrade",
+    "prune": "/pipelines/shipments/prune?keep_last=4",
+    "login": "/login",
+    "error": "/pipelines/nope",
+}
+HOSTILE_PAGES = [
+    "/",
+    "/pipelines/orders",
+    "/pipelines/orders?which=savepoints",
+    "/pipelines/orders/checkpoints/0-2",
+    "/pipelines/orders/checkpoints/0-2/diff?with=slot:0-0",
+    "/pipelines/orders/prune?keep_last=2",
+]
+WAYS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+    "dark phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # The machine may be busy: nothing here is judged by the clock.
+    expect.set_options(timeout=60_000)
+    with servers.chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def context(browser: Browser, client: Client, way: str = "light", **options: object) -> Iterator[BrowserContext]:
+    """Somebody with a browser who has signed in."""
+    opened = browser.new_context(base_url=client.url, **{**WAYS[way], **options})  # type: ignore[arg-type]
+    opened.set_default_timeout(120_000)
+    client.sign_in()
+    name, _, value = client.cookie.partition("=")
+    opened.add_cookies([{"name": name, "value": value, "url": client.url, "httpOnly": True, "sameSite": "Strict"}])
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+class Watched:
+    """A page whose complaints and requests are written down."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+
+@pytest.mark.parametrize("path", HOSTILE_PAGES)
+def test_hostile_names_are_text_and_never_script(browser: Browser, hostile: Client, path: str) -> None:
+    with context(browser, hostile) as opened:
+        watched = Watched(opened.new_page())
+        page = watched.page
+        page.goto(path)
+        for target in page.locator("[data-tip]").all()[:12]:
+            target.dispatch_event("pointerover")
+        assert page.evaluate("window.hacked") is None
+        assert watched.complaints == []
+        assert page.locator("body script, [onload], iframe, object, embed").count() == 0
+        if path != "/pipelines/orders/prune?keep_last=2":
+            assert "<script>window.hacked=1</script>" in page.locator("body").inner_text()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Browser, fleet: Client, way: str) -> None:
+    found: list[str] = []
+    with context(browser, fleet, way) as opened:
+        page = opened.new_page()
+        for name, path in PAGES.items():
+            page.goto(path)
+            for violation in Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]:
+                where = [node["target"] for node in violation["nodes"][:3]]
+                found.append(f"{name}: {violation['id']}: {violation['help']} at {where}")
+            too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+            found += [f"{name}: wider than the screen"] if page.evaluate(too_wide) else []
+    assert found == []
+
+
+def test_nothing_is_asked_of_anybody_else_and_nothing_is_refused_by_the_policy(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        watched = Watched(opened.new_page())
+        for name, path in PAGES.items():
+            if name != "error":
+                watched.page.goto(path)
+        assert watched.complaints == []
+        assert {url.removeprefix(fleet.url)[:1] for url in watched.asked} == {"/"}
+
+
+def test_without_scripts_the_pages_say_the_same(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet, java_script_enabled=False) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        expect(page.get_by_role("heading", name="Generations")).to_be_visible()
+        assert page.locator(".column").count() == 60
+
+
+def test_the_plot_answers_to_the_mouse_and_to_the_keyboard(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        tip = page.locator("[data-tip-box]")
+        expect(tip).to_be_hidden()
+        page.locator(".column").nth(42).hover()
+        expect(tip).to_contain_text("3-12, epoch 56")
+        expect(tip).to_contain_text("savepoint nightly-audit")
+        page.locator(".column").last.focus()
+        expect(tip).to_contain_text("3-29, epoch 73")
+        page.keyboard.press("ArrowLeft")
+        expect(tip).to_contain_text("3-28, epoch 72")
+        page.keyboard.press("Home")
+        expect(tip).to_contain_text("0-14, epoch 14")
+        page.keyboard.press("Escape")
+        expect(tip).to_be_hidden()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/checkpoints/0-14")
+
+
+def test_the_course_of_a_source_answers_to_the_mouse(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        page.locator("#sources figure").nth(2).locator(".hit").last.hover()
+        expect(page.locator("[data-tip-box]")).to_contain_text("orders at 345,045")
+
+
+def test_a_new_checkpoint_shows_itself_without_a_reload(
+    browser: Browser, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "FRESH_SECONDS", 0.0)
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=2)
+    it.claim(0)
+    it.hint(it.run(0, range(5), 1_000, 1_000))
+    with serving(repository, token=TOKEN) as client, context(browser, client) as opened:
+        page = opened.new_page()
+        page.clock.install()
+        page.goto("/pipelines/orders")
+        page.evaluate("window.mark = 1")
+        page.locator("#h-sources").scroll_into_view_if_needed()
+        it.hint(it.run(0, range(7), 1_000, 0))
+        page.clock.fast_forward(6_000)
+        expect(page.locator(".column")).to_have_count(7)
+        expect(page.locator("[data-pulse]")).to_have_text("live")
+        assert page.evaluate("window.mark") == 1
+
+
+def test_a_lost_server_is_told_and_found_again(browser: Browser, serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    with serving(repository, token=TOKEN) as client, context(browser, client) as opened:
+        page = opened.new_page()
+        page.clock.install()
+        page.goto("/")
+        page.route("**/*", lambda route: route.abort())
+        page.clock.fast_forward(6_000)
+        expect(page.locator("[data-pulse]")).to_have_text("not reached; trying again")
+        page.unroute("**/*")
+        page.clock.fast_forward(31_000)
+        expect(page.locator("[data-pulse]")).to_have_text("live")
+
+
+def test_somebody_signs_in_checks_and_prunes(browser: Browser, serving: Serving, tmp_path: Path) -> None:
+    repository = filled(8, open_store(str(tmp_path / "repository")))
+    with serving(repository, token=TOKEN) as client, context(browser, client) as opened:
+        page = opened.new_page()
+        opened.clear_cookies()
+        page.goto("/login")
+        page.get_by_label("Token").fill("not the token at all")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{client.url}/")
+        page.goto(f"/pipelines/{NAME}")
+        page.get_by_label("Read", exact=True).select_option("every byte")
+        page.get_by_role("button", name="Check").click()
+        expect(page.get_by_text("Everything is there and is what was written.")).to_be_visible()
+        page.goto(f"/pipelines/{NAME}/prune")
+        page.get_by_label("newest").fill("3")
+        page.get_by_role("button", name="Show the plan").click()
+        expect(page.get_by_text("Keeps 3 checkpoints, drops 5.")).to_be_visible()
+        assert len(look(repository).checkpoints()) == 8
+        page.get_by_role("button", name="Carry out this plan").click()
+        expect(page.get_by_text("Removed 5 checkpoints")).to_be_visible()
+        assert len(look(repository).checkpoints()) == 3
+        page.get_by_role("button", name="Sign out").click()
+        page.goto(f"/pipelines/{NAME}")
+        expect(page.get_by_role("button", name="Check")).to_have_count(0)
+
+
+def test_the_form_of_another_site_is_403_although_its_victim_is_signed_in(browser: Browser, serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    with repository.pipeline("orders").recover(limits=PACKED) as run:
+        save(run, 0)
+    with serving(repository, token=TOKEN) as client, context(browser, client) as opened:
+        form = f'<form method="post" action="{client.url}/pipelines/orders/check"><button>Win</button></form>'
+        with _site(form.encode()) as elsewhere:
+            page = opened.new_page()
+            page.goto(elsewhere)
+            with page.expect_navigation() as went:
+                page.get_by_role("button").click()
+            assert went.value is not None
+            assert went.value.status == 403
+        client.sign_in()
+        assert "/jobs/" not in client.get("/pipelines/orders").text
+
+
+@contextmanager
+def _site(html: bytes) -> Iterator[str]:
+    """Another site, by a name that is not the dashboard's."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(html)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is written."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://localhost:{server.server_port}/"
+        finally:
+            server.shutdown()
+
+
+def test_a_chosen_theme_stays(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.goto("/")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(ground)
+        for _ in range(2):
+            page.get_by_role("button", name="Theme").click()
+        assert page.evaluate(ground) != light
+        page.goto("/pipelines/orders")
+        assert page.evaluate(ground) != light
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+
+
+def test_a_command_is_copied(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet, permissions=["clipboard-read", "clipboard-write"]) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders/checkpoints/3-12")
+        page.locator(".copy").first.click()
+        expect(page.locator(".copy").first).to_have_text("Copied")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == "holdfast restore orders@slot:3-12 ./orders-restored --repo memory://"

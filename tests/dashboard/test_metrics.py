@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from builders import make_repo
+from dashboard.conftest import Client, Serving
+from dashboard.sample import Writer
+from holdfast.dashboard import fleet as fleet_module
+from holdfast.layout import Slot
+from holdfast.records import VoidSlot
+from holdfast.store import open_store
+
+
+def figures(client: Client) -> dict[str, dict[str, float]]:
+    """By name, then by pipeline (and status)."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})["/".join(sample.labels.values())] = sample.value
+    return found
+
+
+def test_ages_and_sizes_are_told_of_every_pipeline_from_the_repository_alone(fleet: Client) -> None:
+    found = figures(fleet)
+    assert 21 <= found["holdfast_last_checkpoint_age_seconds"]["orders"] < 1_000
+    assert found["holdfast_last_commit_age_seconds"]["payments"] > 3 * 3600
+    assert found["holdfast_checkpoint_epoch"]["orders"] == 73
+    assert found["holdfast_generation"]["orders"] == 3
+    assert found["holdfast_fenced_total"]["orders"] == 3
+    assert found["holdfast_checkpoint_interval_seconds"]["clicks"] == 60
+    assert found["holdfast_pipelines"][""] == 7
+    assert found["holdfast_pipelines_unread"][""] == 0
+    assert "inventory" not in found["holdfast_last_checkpoint_age_seconds"]
+
+
+def test_each_pipeline_has_exactly_one_status(fleet: Client) -> None:
+    health = figures(fleet)["holdfast_health"]
+    for name, status in {"inventory": "damaged", "payments": "late", "orders": "good"}.items():
+        assert {key for key, value in health.items() if key.startswith(f"{name}/") and value} == {f"{name}/{status}"}
+
+
+def test_names_of_the_figures_are_those_that_a_running_pipeline_has_where_both_tell_them(fleet: Client) -> None:
+    from holdfast.pipeline.metrics import Metrics
+
+    running = {sample.name for family in Metrics("x").registry.collect() for sample in family.samples}
+    shared = {
+        "holdfast_last_commit_age_seconds",
+        "holdfast_last_checkpoint_age_seconds",
+        "holdfast_capture_failures_total",
+        "holdfast_fenced_total",
+        "holdfast_last_epoch",
+        "holdfast_checkpoint_bytes",
+    }
+    assert shared <= running
+    assert shared <= set(figures(fleet))
+
+
+def test_checkpoints_that_were_given_up_are_counted_once_each(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(fleet_module, "CLOSE_LOOK_SECONDS", 0.0)
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    it.hint(it.run(0, range(3), 1_000, 1_000))
+    with serving(repository) as client:
+        client.wait_for_the_sweep()
+        for number in range(3, 7):
+            client.get("/api/pipelines/orders")
+            assert figures(client)["holdfast_capture_failures_total"]["orders"] == number - 3
+            it.put(it.keys.manifest(Slot(0, number)), VoidSlot(token="t", generation=0, slot=number))
