@@ -18,6 +18,7 @@ import tempfile
 import uuid
 from collections import Counter
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,7 @@ def main() -> int:
     given = parser.parse_args()
     # The servers that the tests talk to, and the jars that Spark needs for Kafka.
     sys.path.append(str(ROOT / "tests"))
-    import servers  # type: ignore[import-not-found]
+    servers = import_module("servers")
 
     use_java()
     try:

@@ -39,7 +39,7 @@ LISTEN_SECONDS = 30.0
     click.Option(
         ["--keep"],
         is_flag=True,
-        help="Let the pipeline run on after the verdict, with the dashboard; the folder stays.",
+        help="Let the pipeline run on with the dashboard; the folder stays.",
     ),
     click.Option(["--sabotage"], is_flag=True, help="Delete a row of a table before the verdict, which must turn bad."),
     examples="""
@@ -78,9 +78,12 @@ def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -
             good = outcome.good
             _show_outcome(session, outcome)
             if keep:
-                with told_to_stop() as stop, _dashboard(session, Place(root), stop):
-                    with showing(session.output, as_json=session.as_json) as play.show:
-                        play.go_on(stop)
+                with (
+                    told_to_stop() as stop,
+                    _dashboard(session, Place(root), stop),
+                    showing(session.output, as_json=session.as_json) as play.show,
+                ):
+                    play.go_on(stop)
     finally:
         if folder is None and good and not keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -103,9 +106,8 @@ def _dashboard(session: Session, place: Place, stop: threading.Event) -> Iterato
     serving.start()
     try:
         if not session.as_json:
-            session.output.remark(
-                f"The pipeline runs on, with new orders: look at it at {listening.get(timeout=LISTEN_SECONDS)}"
-            )
+            address = listening.get(timeout=LISTEN_SECONDS)
+            session.output.remark(f"The pipeline runs on, with new orders: look at it at {address}")
             session.output.remark("Ctrl-C stops it.")
         yield
     finally:
