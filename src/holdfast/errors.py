@@ -40,7 +40,8 @@ HoldfastError                      exit 1
 │   ├── Diverged                   HF-4004
 │   ├── NoAnswer                   HF-4005
 │   ├── Overtaken                  HF-4006
-│   └── ChangedWhileRead           HF-4007  a file of another program, under our hands
+│   ├── ChangedWhileRead           HF-4007  a file of another program, under our hands
+│   └── ActivatedElsewhere         HF-4030  a copy of the pipeline was activated, and holds its sinks
 ├── Refused                        exit 6
 │   ├── UnsafeStore                HF-5001
 │   ├── StillNeeded                HF-5002
@@ -67,7 +68,8 @@ HoldfastError                      exit 1
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 │   ├── DirectoryTaken             HF-5027  the folder for Spark's directories is another pipeline's
-│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   └── NotACopy                   HF-5060  only a copy can be activated
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -87,6 +89,7 @@ from typing import ClassVar
 
 __all__ = [
     "AccessDenied",
+    "ActivatedElsewhere",
     "BackgroundFailed",
     "BadInput",
     "BadName",
@@ -122,6 +125,7 @@ __all__ = [
     "NameTaken",
     "NoAnswer",
     "NoWholeBatch",
+    "NotACopy",
     "NotActivated",
     "NotAttached",
     "NotCapturable",
@@ -551,6 +555,22 @@ class ChangedWhileRead(LostRace):
     advice = "Its writer is at work on it. Read it again, or take a checkpoint that is older or newer."
 
 
+@dataclass(eq=False)
+class ActivatedElsewhere(LostRace):
+    pipeline: str
+    sinks: Sequence[str]
+    generation: int
+    code = "HF-4030"
+    template = (
+        "pipeline {pipeline!r} runs elsewhere: its sinks are held by generation {generation}, which was never claimed "
+        "in this repository: {sinks}"
+    )
+    advice = (
+        "A copy of it was activated. Leave this one stopped; to come back, copy that repository to this one, or to a "
+        "new one if the two have diverged, and activate it there."
+    )
+
+
 class Refused(HoldfastError):
     """It could be done, but something would be lost by it."""
 
@@ -598,7 +618,7 @@ class NotActivated(Refused):
     pipeline: str
     code = "HF-5005"
     template = "pipeline {pipeline!r} is a copy here; only its copier may change it"
-    advice = "Work on the original, or take the copy over by running the pipeline on it (it then claims a generation)."
+    advice = "Work on the original, or take the copy over: `holdfast standby --activate`, or start(…, activate=True)."
 
 
 @dataclass(eq=False)
@@ -805,6 +825,15 @@ class SourcesGone(Refused):
     code = "HF-5030"
     template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
+
+
+@dataclass(eq=False)
+class NotACopy(Refused):
+    pipeline: str
+    repository: str
+    code = "HF-5060"
+    template = "pipeline {pipeline!r} is no copy in {repository}: there is nothing to activate"
+    advice = "It was activated already, or never copied there: `holdfast run` starts one that belongs there."
 
 
 class BadInput(HoldfastError):

@@ -116,6 +116,7 @@ class Pipeline:
         accept: Sequence[str] = (),
         discard_foreign: bool = False,
         way_back: str | None = None,
+        activate: bool = False,
         listener: Listener = nobody,
         metrics_port: int | None = None,
     ) -> Run:
@@ -132,6 +133,9 @@ class Pipeline:
         a sink would lose what others wrote to it (unless `discard_foreign`). Sinks and the ledger keep the way back to
         the oldest checkpoint, or for so long (`way_back="30 days"`).
 
+        With `activate` the repository is a copy, and the pipeline is taken over from wherever it ran until now: the
+        sinks are fenced above what the original has counted to, and go back to what was copied.
+
         `listener` is told of epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers
         Prometheus on this machine.
         """
@@ -145,7 +149,8 @@ class Pipeline:
             start = stack.enter_context(self._starting(repository, checkpoint_dir, options, accept, way_back_ms))
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
-            taken = self._take(start, "start", accept, rewind=replay == "free", discard_foreign=discard_foreign)
+            why, rewind = "activate" if activate else "start", replay == "free"
+            taken = self._take(start, why, accept, rewind=rewind, discard_foreign=discard_foreign, activate=activate)
             work = stack.enter_context(self._at_work(start, taken, tell))
             start.lay(taken, work.running.describe)
             start.guard.note(taken.generation.number)
@@ -301,13 +306,27 @@ class Pipeline:
         return Path(".holdfast").absolute() / self.name
 
     def _take(
-        self, start: Starting, why: str, accept: Sequence[str], *, rewind: bool = False, discard_foreign: bool = False
+        self,
+        start: Starting,
+        why: str,
+        accept: Sequence[str],
+        *,
+        rewind: bool = False,
+        discard_foreign: bool = False,
+        activate: bool = False,
     ) -> Taken:
         records = start.stored.records
         find = Preflight(records, start.sources, accept, rewind=rewind).asking(start.find, start.stand)
         find = start.guard.over(find)
         return take_pipeline(
-            records, Reason(why), self.sinks, find, rewind=rewind, discard_foreign=discard_foreign, accept=accept
+            records,
+            Reason(why),
+            self.sinks,
+            find,
+            rewind=rewind,
+            discard_foreign=discard_foreign,
+            accept=accept,
+            activate=activate,
         )
 
     @contextmanager
