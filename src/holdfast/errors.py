@@ -16,6 +16,7 @@ HoldfastError                      exit 1
 ├── SinkUnavailable                HF-1106  a sink could not be reached, or failed in the middle
 ├── SparkGone                      HF-1107  Spark's own process ended under a pipeline
 ├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
+├── DrillFailed                    HF-1140  Spark did not start from what a drill restored
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -110,6 +111,7 @@ __all__ = [
     "DemoFailed",
     "DirectoryTaken",
     "Diverged",
+    "DrillFailed",
     "ExecutorsFailed",
     "Fenced",
     "FingerprintMismatch",
@@ -332,6 +334,17 @@ class UserCodeFailed(HoldfastError):
     code = "HF-1108"
     template = "{target} raised {why}"
     advice = "The failure is in the code that was named, not in Holdfast; --debug shows where."
+
+
+@dataclass(eq=False)
+class DrillFailed(HoldfastError):
+    pipeline: str
+    why: str
+    code = "HF-1140"
+    template = "Spark did not start {pipeline!r} from what was restored: {why}"
+    advice = (
+        "Every byte is as it was captured: look at the query, its settings and its sources. --keep leaves the place."
+    )
 
 
 @dataclass(eq=False)

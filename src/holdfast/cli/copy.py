@@ -14,13 +14,10 @@ from holdfast.cli.text import amount, size
 if TYPE_CHECKING:
     from holdfast.copying import Copied
 
-__all__ = ["command"]
+__all__ = ["ENDS", "command"]
 
 DAMAGE = 3
-
-
-@verb(
-    "copy",
+ENDS = (
     click.Argument(["source"], metavar="SRC"),
     click.Argument(["target"], metavar="DST"),
     click.Option(["--pipeline", "-p", "pipelines"], multiple=True, metavar="NAME", help="Only this one. Repeatable."),
@@ -37,6 +34,13 @@ DAMAGE = 3
         multiple=True,
         help="An option of DST's store; the value may be env:NAME or file:PATH. Repeatable.",
     ),
+)
+"""From where to where, and what."""
+
+
+@verb(
+    "copy",
+    *ENDS,
     repository=False,
     examples="""
     holdfast copy /backup/holdfast s3://bucket/holdfast --init --to-option secret_access_key=env:S3_SECRET
@@ -56,7 +60,7 @@ def command(
 
     It can be cut off and run again to the same end. What SRC has forgotten is removed from DST too. A DST that was
     written by someone else has diverged: 5. A checkpoint that is damaged in SRC is not copied, and the command ends
-    with 3.
+    with 3. To copy again and again, `holdfast standby` does it at the cost of what is new.
     """
     from holdfast.report import describe_copied
 

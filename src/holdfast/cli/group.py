@@ -37,6 +37,8 @@ VERBS = {
     "forget": "Delete one checkpoint.",
     "prune": "Delete the checkpoints that no rule keeps.",
     "copy": "Copy pipelines to another repository.",
+    "standby": "Follow a repository with a copy, and take its pipelines over from there.",
+    "drill": "Prove that the newest checkpoints can be restored, and that Spark starts from them.",
     "completion": "Print the completion script of a shell.",
 }
 """Every verb and its short help, so that the list of them can be shown without importing any."""

@@ -19,6 +19,7 @@ from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.layout import check_name
 from holdfast.pipeline.changes import QueryGuard
+from holdfast.pipeline.drill import DrillBatch, next_decision, tables_at
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.identity import identify
@@ -250,6 +251,20 @@ class Pipeline:
         stored = self._stored(repository)
         stored.require()
         return reach_of(stored, self.sinks, sources_of(self._frame(self._newest_tables()), self.sources))
+
+    def drill(self, checkpoint: Checkpoint, directory: str | Path, *, timeout: str = "10 minutes") -> str:
+        """Have Spark go on from a directory that a checkpoint was restored to, for one batch into nothing; say how.
+
+        The batch is the next that was decided, where that is recorded, else what Spark cuts. Nothing of it is
+        committed, no source is told that it was read, and no sink is opened: this may be done beside the running
+        pipeline, and proves that it could be started. Raises SourcesGone if what comes next is not in the sources any
+        more, and DrillFailed if Spark does not start. The directory is of no use for anything else afterwards.
+        """
+        recorded = next_decision(checkpoint)
+        versions = self._newest_tables() | tables_at(checkpoint, recorded, self.tables)
+        batch = DrillBatch(self.name, self._frame(versions), self.output_mode, checkpoint, recorded)
+        batch.ask(self.sources)
+        return batch.run(Path(directory).absolute(), parse_duration(timeout) / 1000)
 
     # ---- what they share ----
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from holdfast.report.details import CheckpointDetails, describe
 from holdfast.report.difference import Difference, compare
 from holdfast.report.directory import DirectoryChecked, check_directory, describe_directory
+from holdfast.report.drills import describe_drills, junit_of_drills, text_of_drills
 from holdfast.report.lists import (
     CheckpointRow,
     GenerationRow,
@@ -34,14 +35,17 @@ __all__ = [
     "describe_checked",
     "describe_copied",
     "describe_directory",
+    "describe_drills",
     "describe_plan",
     "describe_usage",
     "iso_time",
+    "junit_of_drills",
     "list_checkpoints",
     "list_generations",
     "list_pipelines",
     "list_positions",
     "plain",
+    "text_of_drills",
     "to_json",
     "to_json_line",
 ]
