@@ -303,14 +303,25 @@ def _fields(event: Event) -> dict[str, Any]:
 
     if isinstance(event, Followed):
         moved = {name: value for name, value in plain(event.copied).items() if name != "pipeline"}
-        return {"event": "followed", **moved, **plain(event.lag), "age_seconds": event.age_seconds}
+        return {"event": "followed", **moved, **_lag_fields(event.lag), "age_seconds": event.age_seconds}
     if isinstance(event, Failed):
-        lag = plain(event.lag) if event.lag is not None else {}
+        lag = _lag_fields(event.lag) if event.lag is not None else {}
         again = {"retry_seconds": event.retry_seconds, "failures": event.failures}
         return {"event": "failed", "error": _error(event), **again, **lag}
     if isinstance(event, Ended):
         return {"event": "ended", "error": event.error}
     return {"event": "waiting", "why": event.why}
+
+
+def _lag_fields(lag: Lag) -> dict[str, Any]:
+    from holdfast.report import plain
+
+    return {
+        "source": plain(lag.source),
+        "here": plain(lag.here),
+        "lag_seconds": round(lag.seconds, 3),
+        "lag_bytes": lag.bytes,
+    }
 
 
 def _error(event: Failed) -> Any:
