@@ -111,7 +111,7 @@ def main() -> None:
     level = f"{middle:.2f} ({q1:.2f} - {q3:.2f})"
     is_close = max(ages) <= limit and whole
     print_table(
-        f"a checkpoint every {given.interval:g} s, {given.checkpoints} in all, followed every {given.every:g} s, {where}",
+        f"{given.checkpoints} checkpoints, one every {given.interval:g} s, followed every {given.every:g} s, {where}",
         ["", "median (quartiles)", "", "goal", ""],
         [
             ["seconds from taken to there", level, f"most {max(ages):.2f}", f"<= {limit:g}", verdict(is_close)],

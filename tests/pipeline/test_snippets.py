@@ -84,3 +84,19 @@ def test_the_pipeline_of_the_readme_runs_on_a_real_database(here: Path, spark: S
         for sink in names["pipeline"].sinks.values():  # type: ignore[attr-defined]
             sink.close()
     assert set(holdfast.open("repository").pipeline("orders").savepoints()) == {"before-upgrade"}
+
+
+def test_the_activation_of_the_how_to_goes_on_from_a_copy(here: Path, spark: SparkSession) -> None:
+    [code] = blocks("docs/how-to/standby.md")
+    pipeline = holdfast.Pipeline(
+        "orders",
+        sources={"events": spark.readStream.schema(SCHEMA).json(str(here / "in"))},
+        query=lambda events: events,
+        sinks={"db": holdfast.sinks.SQLite(here / "rows.db", "rows")},
+    )
+    pipeline.start("repository", trigger={"availableNow": True}).await_termination()
+    holdfast.open("repository").copy_to(holdfast.open("copy", create=True), "orders")
+    names: dict[str, Any] = {"pipeline": pipeline}
+    exec(compile(code.replace("az://container/standby", "copy"), "snippet", "exec"), names)
+    with names["run"] as run:
+        assert (run.generation, run.recovery.epoch, run.recovery.rolled_back) == (1, 0, ())
