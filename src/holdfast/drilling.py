@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from holdfast.recovery import Demands, choose
 from holdfast.repository.artifacts import load_artifacts
 from holdfast.restore import Restored
 from holdfast.spark.inspect import inspect
+from holdfast.spark.lay import Laid
 from holdfast.store import open_directory
 
 __all__ = ["Drilled", "Start", "Step", "drill_pipeline"]
@@ -90,37 +90,45 @@ def drill_pipeline(
 def _drill(
     pipeline: StoredPipeline, place: Path, drilled: Drilled, start: Start | None, progress: Progress | None
 ) -> None:
-    found: list[Checkpoint] = []
-    with _step(drilled, "find") as say:
-        latest = pipeline.latest()
-        if latest is None:
-            raise CheckpointMissing(pipeline.name, "the pipeline has no checkpoint yet")
-        found.append(latest)
-        drilled.slot, drilled.epoch, drilled.taken_ms = str(latest.slot), latest.epoch, latest.head.timestamp_ms
-        say(f"{latest.slot}, epoch {latest.epoch}")
-    if not drilled.good:
-        _say_what_is_left(pipeline, drilled)
-        return
-    checkpoint = found[0]
-    with _step(drilled, "restore") as say:
-        laid = checkpoint.restore(place, progress, state_only=True)
-        if not isinstance(laid, Restored):
-            _prove_the_rest(checkpoint)
-        drilled.files, drilled.bytes = laid.files, laid.bytes
-        say(f"{laid.files} files, {laid.bytes} bytes, all verified")
-    if not drilled.good:
+    checkpoint = _find(pipeline, drilled)
+    laid = _restore(checkpoint, place, drilled, progress) if checkpoint is not None else None
+    if checkpoint is None or laid is None:
         _say_what_is_left(pipeline, drilled)
         return
     if isinstance(laid, Restored):
         return
-    with _step(drilled, "read back") as say:
+    with _Tried(drilled, "read back") as step:
         inspected = inspect(open_directory(str(place)), read_all=True)
         for fault in inspected.damaged:
             raise DamagedArtifact(fault.name, fault.what)
-        say(f"a restart goes on after batch {inspected.newest_whole}")
+        step.said = f"a restart goes on after batch {inspected.newest_whole}"
     if start is not None and drilled.good:
-        with _step(drilled, "start") as say:
-            say(start(checkpoint, place))
+        with _Tried(drilled, "start") as step:
+            step.said = start(checkpoint, place)
+
+
+def _find(pipeline: StoredPipeline, drilled: Drilled) -> Checkpoint | None:
+    with _Tried(drilled, "find") as step:
+        latest = pipeline.latest()
+        if latest is None:
+            raise CheckpointMissing(pipeline.name, "the pipeline has no checkpoint yet")
+        drilled.slot, drilled.epoch, drilled.taken_ms = str(latest.slot), latest.epoch, latest.head.timestamp_ms
+        step.said = f"{latest.slot}, epoch {latest.epoch}"
+        return latest
+    return None
+
+
+def _restore(
+    checkpoint: Checkpoint, place: Path, drilled: Drilled, progress: Progress | None
+) -> Restored | Laid | None:
+    with _Tried(drilled, "restore") as step:
+        laid = checkpoint.restore(place, progress, state_only=True)
+        if not isinstance(laid, Restored):
+            _prove_the_rest(checkpoint)
+        drilled.files, drilled.bytes = laid.files, laid.bytes
+        step.said = f"{laid.files} files, {laid.bytes} bytes, all verified"
+        return laid
+    return None
 
 
 def _prove_the_rest(checkpoint: Checkpoint) -> None:
@@ -134,17 +142,25 @@ def _say_what_is_left(pipeline: StoredPipeline, drilled: Drilled) -> None:
     """What a start would do now: the newest is damaged, and an older one may not be."""
     if not isinstance(drilled.error, Damage):
         return
-    with _step(drilled, "fall back") as say:
+    with _Tried(drilled, "fall back") as step:
         left = choose(pipeline.records, Demands()).manifest
-        say(f"a start would fall back to {left.at}, epoch {left.epoch}" if left else "nothing is left to start from")
+        step.said = f"a start would fall back to {left.at}, epoch {left.epoch}" if left else "nothing is left"
 
 
-@contextmanager
-def _step(drilled: Drilled, name: str) -> Iterator[Callable[[str], None]]:
-    began, said = time.perf_counter(), list[str]()
-    error: HoldfastError | None = None
-    try:
-        yield said.append
-    except HoldfastError as raised:
-        error = raised
-    drilled.steps.append(Step(name, time.perf_counter() - began, "; ".join(said), error))
+class _Tried:
+    """Notes a step when it is over, with the error that ended it: nothing of Holdfast's own gets past it."""
+
+    def __init__(self, drilled: Drilled, name: str) -> None:
+        self._drilled = drilled
+        self._name = name
+        self.said = ""
+
+    def __enter__(self) -> _Tried:
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is not None and not isinstance(error, HoldfastError):
+            return False
+        self._drilled.steps.append(Step(self._name, time.perf_counter() - self._began, self.said, error))
+        return True

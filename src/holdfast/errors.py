@@ -580,7 +580,7 @@ class ActivatedElsewhere(LostRace):
     )
     advice = (
         "A copy of it was activated. Leave this one stopped; to come back, copy that repository to this one, or to a "
-        "new one if the two have diverged, and activate it there."
+        "new one if they have diverged, and activate it there. To take it back as it is: accept activated-elsewhere."
     )
 
 

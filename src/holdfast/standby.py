@@ -19,6 +19,7 @@ from holdfast.errors import (
     BadInput,
     BadName,
     BadValue,
+    Damage,
     Diverged,
     HoldfastError,
     OutcomeUnknown,
@@ -278,11 +279,16 @@ class Standby:
             self._tell("", Waiting(self._why))
 
     def _new_names(self, source: Repository) -> list[str]:
+        """Those that are not followed yet; a damaged one is among them, and tells of it when it is copied."""
         found = []
         for name in source.store.folders(PIPELINES):
-            with suppress(BadName):
-                if name not in self._followers and source.pipeline(check_name("pipeline", name)).exists():
-                    found.append(name)
+            if name not in self._followers:
+                with suppress(BadName):
+                    try:
+                        is_there = source.pipeline(name).exists()
+                    except Damage:
+                        is_there = True
+                    found += [name] if is_there else []
         return found
 
     def _tick(self, pool: ThreadPoolExecutor, stop: threading.Event, now: float) -> None:

@@ -24,7 +24,7 @@ def test_one_round_copies_and_says_how_far_behind_the_copy_is(orders: Repository
     copy = str(tmp_path / "copy")
     first = invoke("standby", orders.url, copy, "--init", "--once")
     assert (first.code, first.err) == (0, "")
-    assert "orders  epoch 5 is here (1-2), " in first.out
+    assert "orders  epoch 5 is here (1-1), " in first.out
     assert "s after it was taken: 6 checkpoints, " in first.out
     assert "; lag 0 s, 0 B" in first.out
     assert holdfast.open(copy).pipeline("orders").check(read_percent=100).damaged == []
@@ -53,7 +53,8 @@ def test_what_is_said_wrongly_ends_it_at_once(orders: Repository, tmp_path: Path
     assert invoke("standby", orders.url, orders.url).code == 2
     assert invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--every", "often").code == 2
     assert invoke("standby", orders.url, str(tmp_path / "copy"), "--activate", "a:b", "--once").code == 2
-    assert invoke("standby", orders.url, str(tmp_path / "copy"), "--activate", "a:b").code == 2
+    invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--once")
+    assert "HF-6008" in invoke("standby", orders.url, str(tmp_path / "copy"), "--activate", "nothing:here").err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -22,7 +22,7 @@ from pipeline.proof import Proof, Prove, Truth, steps_of
 from pipeline.targets import name_of, open_sink
 from servers import S3Server, seaweedfs
 
-SECONDS = 120
+SECONDS = 240
 CROWDS = [("delta", "sqlite", "parquet"), ("iceberg", "duckdb upsert"), ("postgres", "delta upsert")]
 
 
@@ -99,7 +99,7 @@ def has_checkpoint(pair: Pair, epoch: int) -> bool:
     return latest is not None and latest.epoch >= epoch
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_with_the_store_killed_and_the_old_driver_alive_the_sinks_end_with_the_truth(
     spark: SparkSession, prove: Prove, truth: Truth, killable: Killable
 ) -> None:
@@ -121,7 +121,7 @@ def test_with_the_store_killed_and_the_old_driver_alive_the_sinks_end_with_the_t
     assert proof.differing(truth(11)) == {}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_with_the_store_killed_and_the_old_driver_paused_and_resumed_it_is_fenced_in_every_sink(
     spark: SparkSession, prove: Prove, truth: Truth, killable: Killable
 ) -> None:

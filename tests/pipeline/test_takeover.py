@@ -155,6 +155,21 @@ def test_an_original_that_is_started_over_and_over_never_counts_past_the_copy_th
     copy_pipeline(twice.copy.records.unread(), twice.primary.records.unread())
 
 
+def test_an_original_can_be_told_to_take_its_sinks_back_and_takes_no_row_of_the_copy_for_its_own(twice: Twice) -> None:
+    first = twice.primary.start()
+    twice.primary.run(first, 0)
+    twice.follow()
+    twice.primary.run(first, 1)
+    twice.copy.run(twice.activate(), 1)
+    back = ["activated-elsewhere", "unknown-generation:table"]
+    if not twice.sink.can_jump:
+        with pytest.raises(SinksAhead, match="not known here"):
+            twice.primary.start(accept=back[:1])
+    taken = twice.primary.start(accept=back)
+    assert taken.plan.sinks["table"].rolls_back
+    assert marker_of(twice.sink) == (2, 1, 0)
+
+
 def test_an_activation_claims_on_until_it_is_above_what_the_original_has_counted_to(twice: Twice) -> None:
     twice.primary.run(twice.primary.start(), 0, 1)
     twice.follow()

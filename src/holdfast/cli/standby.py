@@ -17,7 +17,7 @@ from holdfast.cli.render import show_block
 from holdfast.cli.run import ACCEPT, DISCARD, HOME, TRIGGER, run_until_told, trigger_of
 from holdfast.cli.text import amount, clean, size
 from holdfast.cli.told import told_to_stop
-from holdfast.errors import HoldfastError, NotACopy, PipelineMissing, StoreError
+from holdfast.errors import Damage, HoldfastError, NotACopy, NotFound, StoreError
 
 if TYPE_CHECKING:
     from holdfast.handles import Repository
@@ -183,7 +183,7 @@ def _fetch_the_rest(ends: _Ends, repository: Repository, name: str) -> str | Non
     """Copy what the source still has; why not, if it does not answer. One that has diverged stops the activation."""
     try:
         ends.source(LAST_LOOK).copy_to(repository, name)
-    except (StoreError, PipelineMissing) as error:
+    except (StoreError, NotFound, Damage) as error:
         return error.message
     return None
 

@@ -32,6 +32,8 @@ __all__ = [
     "unknown_in",
 ]
 
+TAKE_BACK = "activated-elsewhere"
+"""The name by which it is accepted that a copy which was activated loses the sinks again."""
 LOOKS = 5
 """How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
 
@@ -111,14 +113,15 @@ def take_pipeline(
     can't go back at all may be let stay ahead, and get rows twice: `accept` then names it, as `duplicates:NAME`.
 
     With `activate` it is a copy that is taken over, whatever the original does, and NotACopy is raised for anything
-    else. Without, ActivatedElsewhere is raised, with nothing claimed, if a copy was activated and holds the sinks now.
+    else. Without, ActivatedElsewhere is raised, with nothing claimed, if a copy was activated and holds the sinks now,
+    unless `accept` has its name.
     """
     if activate and not (records.exists() and records.began_elsewhere(records.generations())):
         raise NotACopy(records.name, records.store.url)
     pipeline_id = records.ensure_identity().pipeline_id
     taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept, activate)
     taking.look_before()
-    generation = take_over(records, reason, taking.begin, taking.fence, activate)
+    generation = take_over(records, reason, taking.begin, taking.fence, activate or TAKE_BACK in accept)
     return taking.settle(generation)
 
 
@@ -175,7 +178,7 @@ class _Taking:
         """Refuse what can be refused with nothing touched. Where an old driver still runs, nothing can be told."""
         for _ in range(LOOKS):
             markers = self._look()
-            if not self._activate:
+            if not self._activate and TAKE_BACK not in self._accept:
                 self._refuse_elsewhere()
             planned = self._plan(self._records.world(), markers)
             if not planned.plan.obstacles:
@@ -260,7 +263,7 @@ class _Taking:
         if before is not None and self._made_in(world, before) != self._made_in(world, decided):
             return True  # The number was claimed, or would be, to activate a copy: the original may have used it.
         seen = self._seen.get(name)
-        return seen is None or (seen.at, seen.decided) != (marker.at, decided)
+        return TAKE_BACK in self._accept or seen is None or (seen.at, seen.decided) != (marker.at, decided)
 
     def _made_in(self, world: World, generation: int) -> str | None:
         """The repository that a generation was claimed in: this one, if it is yet to be."""
