@@ -17,7 +17,7 @@ from spark.directories import MadeDirectory
 @pytest.fixture
 def clicks(orders: Repository, tmp_path: Path) -> Repository:
     """The sample repository with a Spark query beside the loop, captured twice."""
-    made = MadeDirectory(tmp_path / "ck")
+    made = MadeDirectory(tmp_path / "ck", operators=0)
     for batches in (3, 2):
         for _ in range(batches):
             made.batch()
@@ -81,6 +81,18 @@ def test_a_flipped_bit_is_found_and_the_others_have_their_turn(
     assert document["ok"] is False
     assert {each["pipeline"]: each["ok"] for each in document["pipelines"]}[pipeline] is False
     assert f"{pipeline}: FAILED" in Path(reports[2]).read_text()
+
+
+def test_what_was_damaged_before_it_was_captured_is_found_where_the_directory_is_read_back(
+    orders: Repository, tmp_path: Path
+) -> None:
+    made = MadeDirectory(tmp_path / "ck")
+    made.batch()
+    assert invoke("capture", str(made.root), "-p", "clicks", "--stopped").code == 0
+    answer = invoke("drill", "clicks", "--json")
+    assert answer.code == 3
+    [drilled] = answer.document["pipelines"]
+    assert [step["name"] for step in drilled["steps"] if step["error"]] == ["read back"]
 
 
 def test_a_newest_checkpoint_whose_record_is_damaged_is_found(clicks: Repository) -> None:

@@ -71,11 +71,9 @@ class Pair:
 
     def pause_and_take_over(self, spark: SparkSession, truth: Truth, step: str) -> None:
         """The old driver sleeps at a step, its store dies, the copy is activated, and the old driver goes on."""
-        self.proof.inputs(3)
-        self.proof.run(self.proof.pipeline(spark))
-        self.follow()
         self.proof.inputs(7)
-        with self.proof.asleep(step, 3) as wake:
+        with self.proof.asleep(step, 4) as wake:
+            self.follow()
             self.killable.kill()
             self.take_over(spark, activate=True)
             assert self.proof.differing(truth(7)) == {}, step

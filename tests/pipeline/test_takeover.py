@@ -31,6 +31,7 @@ class Pipeline:
     def __init__(self, folder: Path, sink: Sink) -> None:
         self.folder = folder
         self.sink = sink
+        self.more: dict[str, Sink] = {}
         self.records = holdfast.open("memory://", create=True).pipeline("p").records
 
     def take(self, to: Slot | None) -> Taken:
@@ -51,7 +52,9 @@ class Pipeline:
             link = link_of_manifest(manifest) if manifest else None
             return Found(Known("checkpoint", link) if link else Known("nothing"), manifest, [])
 
-        sinks = {"table": self.sink}
+        sinks = {"table": self.sink, **self.more}
+        for name, sink in sinks.items():
+            sink.name = name
         return take_pipeline(self.records, Reason("start"), sinks, find, activate=activate, accept=accept)
 
     def run(self, taken: Taken, *epochs: int) -> None:
@@ -261,6 +264,19 @@ def test_a_start_that_slept_before_its_fence_does_not_take_the_rows_of_the_copy_
     else:
         with pytest.raises(SinksAhead, match="not known here"):
             twice.primary.start()
+
+
+@pytest.mark.parametrize("activate", [False, True], ids=["started", "activated"])
+def test_a_sink_that_is_new_begins_where_the_state_stands(twice: Twice, tmp_path: Path, activate: bool) -> None:
+    twice.primary.run(twice.primary.start(), 0, 1)
+    twice.follow()
+    new = SQLite(tmp_path / "new.db", "words")
+    pipeline = twice.copy if activate else twice.primary
+    pipeline.more["new"] = new
+    taken = pipeline.start(activate=activate)
+    assert taken.plan.sinks["new"].begins is False, "it has begun"
+    assert marker_of(new) == (1, 1, 1)
+    assert pipeline.start().generation.number == 2
 
 
 def test_only_a_copy_can_be_activated(twice: Twice) -> None:

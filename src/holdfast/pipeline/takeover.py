@@ -257,7 +257,7 @@ class _Taking:
         began here. Only where a sink began is such a number our own.
         """
         decided, base = marker.decided, world.bases.get(marker.decided)
-        if base is not None and not base.void:
+        if decided == self._holder.generation or (base is not None and not base.void):
             return False
         before = max((g for g, each in world.bases.items() if g < decided and not each.void), default=None)
         if before is not None and self._made_in(world, before) != self._made_in(world, decided):
