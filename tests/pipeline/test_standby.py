@@ -71,17 +71,14 @@ class Pair:
 
     def pause_and_take_over(self, spark: SparkSession, truth: Truth, step: str) -> None:
         """The old driver sleeps at a step, its store dies, the copy is activated, and the old driver goes on."""
-        self.proof.inputs(7)
-        with self.proof.asleep(step, 4) as wake:
+        self.proof.inputs(6)
+        with self.proof.asleep(step, 3) as wake:
             self.follow()
             self.killable.kill()
             self.take_over(spark, activate=True)
-            assert self.proof.differing(truth(7)) == {}, step
+            assert self.proof.differing(truth(6)) == {}, step
             assert wake() == Fenced.exit_code, step
-        assert self.proof.differing(truth(7)) == {}, step
-        self.proof.inputs(9)
-        self.take_over(spark)
-        assert self.proof.differing(truth(9)) == {}, step
+        assert self.proof.differing(truth(6)) == {}, step
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -103,20 +100,20 @@ def test_with_the_store_killed_and_the_old_driver_alive_the_sinks_end_with_the_t
 ) -> None:
     proof = prove("delta", "sqlite", "parquet")
     pair = Pair(proof, killable)
-    proof.inputs(5)
+    proof.inputs(3)
     with proof.on_and_on() as ended:
-        until(lambda: has_checkpoint(pair, 2))
+        until(lambda: has_checkpoint(pair, 1))
         pair.follow()
         killable.kill()
-        proof.inputs(9)
-        until(lambda: min(pair.epochs()) >= 8)
+        proof.inputs(6)
+        until(lambda: min(pair.epochs()) >= 5)
         pair.take_over(spark, activate=True)
-        assert proof.differing(truth(9)) == {}
-        proof.inputs(11)
+        assert proof.differing(truth(6)) == {}
+        proof.inputs(7)
         assert ended() == Fenced.exit_code
     assert "Fenced" in (proof.root / "log").read_text()
     pair.take_over(spark)
-    assert proof.differing(truth(11)) == {}
+    assert proof.differing(truth(7)) == {}
 
 
 @pytest.mark.timeout(900)
