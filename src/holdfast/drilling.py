@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint import PYTHON, Checkpoint
 from holdfast.errors import CheckpointMissing, Damage, DamagedArtifact, HoldfastError
 from holdfast.handles import StoredPipeline
 from holdfast.recovery import Demands, choose
@@ -122,8 +122,12 @@ def _restore(
     checkpoint: Checkpoint, place: Path, drilled: Drilled, progress: Progress | None
 ) -> Restored | Laid | None:
     with _Tried(drilled, "restore") as step:
-        laid = checkpoint.restore(place, progress, state_only=True)
-        if not isinstance(laid, Restored):
+        laid: Restored | Laid
+        if checkpoint.manifest.engine == PYTHON:
+            laid = checkpoint.restore(place, progress)
+        else:
+            # With the id of the running query, Spark would stop that one where both are in one driver.
+            laid = checkpoint.fork(place, progress, state_only=True)
             _prove_the_rest(checkpoint)
         drilled.files, drilled.bytes = laid.files, laid.bytes
         step.said = f"{laid.files} files, {laid.bytes} bytes, all verified"

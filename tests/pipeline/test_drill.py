@@ -15,6 +15,8 @@ from cli.sample_repository import invoke
 from holdfast import Repository
 from holdfast.drilling import Drilled, drill_pipeline
 from holdfast.errors import SourcesGone
+from holdfast.pipeline.ledger import Ledger
+from holdfast.store import open_store
 from pipeline.place import Place
 from pipeline.proof import ALWAYS, Died, Proof, Prove, die_at
 from spark.events import event_file
@@ -90,6 +92,11 @@ def test_the_next_batch_that_was_decided_is_run_as_it_was_and_one_whose_files_ar
     proof.inputs(6)
     with pytest.raises((PySparkException, Died)):
         proof.run(proof.pipeline(spark, reach=die_at("committed", 5)), every="3 batches")
+    # As the driver does every few seconds.
+    records = proof.stored.records
+    known, there = Ledger(open_store(str(proof.home / "ledger"))), Ledger(records.store, records.keys.ledger)
+    for decision in known.read():
+        there.add(decision)
     before, rows = objects(proof.repository), proof.rows()
     found = drilled(proof, spark)
     assert found.error is None

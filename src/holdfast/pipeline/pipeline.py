@@ -253,8 +253,9 @@ class Pipeline:
         return reach_of(stored, self.sinks, sources_of(self._frame(self._newest_tables()), self.sources))
 
     def drill(self, checkpoint: Checkpoint, directory: str | Path, *, timeout: str = "10 minutes") -> str:
-        """Have Spark go on from a directory that a checkpoint was restored to, for one batch into nothing; say how.
+        """Have Spark go on from a directory that a checkpoint was forked to, for one batch into nothing; say how.
 
+        Forked, not restored: with the query's own id Spark stops the running one, if that is in this very driver.
         The batch is the next that was decided, where that is recorded, else what Spark cuts. Nothing of it is
         committed, no source is told that it was read, and no sink is opened: this may be done beside the running
         pipeline, and proves that it could be started. Raises SourcesGone if what comes next is not in the sources any
