@@ -24,7 +24,7 @@ from builders import (
     state,
     truncate,
 )
-from holdfast.copying import Copied, copy_pipeline
+from holdfast.copying import Copied, Copier, copy_pipeline
 from holdfast.decide.retention import KeepPolicy
 from holdfast.errors import BadValue, DamagedRecord, Diverged, MissingRecords, NotActivated, PipelineMissing
 from holdfast.handles import Repository, open_url
@@ -499,3 +499,136 @@ def test_copies_between_kinds_of_stores(file_store: Store, memory_store: Store) 
     target = make_repo(memory_store)
     copy(source, target)
     assert same(source, target)
+
+
+# ---- round after round ----
+
+
+def following(source: Repository, target: Repository) -> Copier:
+    return Copier(look(source).records, look(target).records)
+
+
+def test_a_round_in_which_nothing_is_new_costs_the_same_however_much_there_is() -> None:
+    costs = []
+    for checkpoints in (3, 40):
+        stores = [CountingStore(open_store("memory://")) for _ in range(2)]
+        copier = following(filled(checkpoints, stores[0]), make_repo(stores[1]))
+        copier.copy()
+        for store in stores:
+            store.reset()
+        assert copier.copy() == Copied(NAME)
+        costs.append([store.counts.copy() for store in stores])
+    assert costs[0] == costs[1]
+    assert {*costs[0][0], *costs[0][1]} == {"list"}
+    assert sum(counts.total() for counts in costs[0]) <= 12
+
+
+def test_a_round_costs_what_is_new_and_not_what_is_there() -> None:
+    costs = []
+    for checkpoints in (3, 40):
+        stores = [CountingStore(open_store("memory://")) for _ in range(2)]
+        source, target = filled(checkpoints, stores[0]), make_repo(stores[1])
+        copier = following(source, target)
+        copier.copy()
+        with start(source) as run:
+            save(run, checkpoints)
+        copier.copy()
+        with start(source) as run:
+            save(run, checkpoints + 1)
+            held = len(keys(source.store, "/data/"))
+            save(run, checkpoints + 2)
+        for store in stores:
+            store.reset()
+        copied = copier.copy()
+        assert copied.objects == len(keys(source.store, "/data/")) - held + 1
+        costs.append([store.counts.copy() for store in stores])
+        assert same(source, target)
+    assert costs[0] == costs[1]
+
+
+def test_what_comes_and_goes_at_the_source_round_after_round_comes_and_goes_at_the_target() -> None:
+    source, target = filled(3), make_repo()
+    copier = following(source, target)
+    copier.copy()
+    for epoch in range(3, 9):
+        with start(source) as run:
+            save(run, epoch, {0: state(0), 1: state(epoch, 1)})
+            save(run, epoch + 100)
+        if epoch == 4:
+            look(source)["epoch:3"].savepoint("v1")
+        if epoch == 6:
+            look(source).remove_savepoint("v1")
+        look(source).prune(KeepPolicy(last=2), dry_run=False)
+        copier.copy()
+        assert same(source, target), epoch
+        assert look(target).check(read_percent=100).damaged == []
+
+
+def test_a_pin_comes_and_goes_with_the_source() -> None:
+    source, target = filled(3), make_repo()
+    copier = following(source, target)
+    look(source)["epoch:1"].pin("a look at it")
+    copier.copy()
+    assert [pin.at for pin in look(target).pins()] == [Slot(0, 1)]
+    look(source)["epoch:1"].unpin()
+    copier.copy()
+    assert look(target).pins() == []
+
+
+def test_after_a_round_that_failed_the_target_is_looked_at_anew() -> None:
+    source, store = filled(2), open_store("memory://")
+    target = make_repo(store)
+    copier = following(source, target)
+    copier.copy()
+    with start(source) as run:
+        save(run, 2)
+    with pytest.raises(RuntimeError):
+        copier.copy(lambda *_: (_ for _ in ()).throw(RuntimeError("told to stop")))
+    store.delete([manifest_key(Slot(0, 1))])
+    copier.copy()
+    assert same(source, target)
+
+
+def test_a_target_that_is_activated_between_two_rounds_has_diverged() -> None:
+    source, target = filled(2), make_repo()
+    copier = following(source, target)
+    copier.copy()
+    start(target, activate=True).close()
+    with pytest.raises(Diverged):
+        copier.copy()
+
+
+# ---- the ledger ----
+
+
+def ledger_of(repo: Repository) -> list[str]:
+    return [key.rpartition("/")[2] for key in keys(repo.store, "/ledger/")]
+
+
+def put_ledger(repo: Repository, *names: str) -> None:
+    for name in names:
+        repo.store.create(f"{keys_of().ledger}0000000000/{name}", name.encode())
+
+
+def test_decisions_that_the_source_has_joined_are_joined_at_the_target_and_a_loss_is_not_copied() -> None:
+    source, target = filled(2), make_repo()
+    copier = following(source, target)
+    alone = ["0000000005-0001.json", "0000000005-0000000006.aa.joined", "0000000009-0001.json"]
+    put_ledger(source, *alone)
+    copier.copy()
+    assert ledger_of(target) == sorted(alone)
+    put_ledger(source, "0000000005-0000000008.bb.joined")
+    source.store.delete([f"{keys_of().ledger}0000000000/{name}" for name in alone])
+    copier.copy()
+    assert ledger_of(target) == ["0000000005-0000000008.bb.joined", "0000000009-0001.json"]
+
+
+def test_decisions_up_to_the_oldest_checkpoint_go_from_the_target_too() -> None:
+    source, target = filled(4), make_repo()
+    put_ledger(source, "0000000001-0000000002.aa.joined", "0000000003-0000000003.bb.joined")
+    copier = following(source, target)
+    copier.copy()
+    assert len(ledger_of(target)) == 2
+    look(source).prune(KeepPolicy(last=2), dry_run=False)
+    copier.copy()
+    assert ledger_of(target) == ["0000000003-0000000003.bb.joined"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.spark.edits import OffsetEdit
     from holdfast.spark.lay import Changes, FileSink, Laid
 
-__all__ = ["Checkpoint"]
+__all__ = ["PYTHON", "Checkpoint"]
 
 PYTHON = "python"
 

@@ -17,6 +17,7 @@ HoldfastError                      exit 1
 ├── SparkGone                      HF-1107  Spark's own process ended under a pipeline
 ├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
 ├── DemoUnready                    HF-1109  the demo needs libraries that are not installed here
+├── DrillFailed                    HF-1140  Spark did not start from what a drill restored
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
@@ -42,7 +43,8 @@ HoldfastError                      exit 1
 │   ├── NoAnswer                   HF-4005
 │   ├── Overtaken                  HF-4006
 │   ├── ChangedWhileRead           HF-4007  a file of another program, under our hands
-│   └── KeysChanged                HF-4020  somebody else changed the keys of a repository meanwhile
+│   ├── KeysChanged                HF-4020  somebody else changed the keys of a repository meanwhile
+│   └── ActivatedElsewhere         HF-4030  a copy of the pipeline was activated, and holds its sinks
 ├── Refused                        exit 6
 │   ├── UnsafeStore                HF-5001
 │   ├── StillNeeded                HF-5002
@@ -75,7 +77,8 @@ HoldfastError                      exit 1
 │   ├── NotEncrypted               HF-5042  a key, and a repository that is not encrypted
 │   ├── WouldDecrypt               HF-5043  a copy out of an encrypted repository into a plain one
 │   ├── KeyInUse                   HF-5044  a key without which the repository could not be opened from here
-│   └── NotAllowed                 HF-5050  the dashboard was asked by somebody who may not
+│   ├── NotAllowed                 HF-5050  the dashboard was asked by somebody who may not
+│   └── NotACopy                   HF-5060  only a copy can be activated
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -96,6 +99,7 @@ from typing import ClassVar
 
 __all__ = [
     "AccessDenied",
+    "ActivatedElsewhere",
     "BackgroundFailed",
     "BadInput",
     "BadKey",
@@ -118,6 +122,7 @@ __all__ = [
     "DemoUnready",
     "DirectoryTaken",
     "Diverged",
+    "DrillFailed",
     "ExecutorsFailed",
     "Fenced",
     "FingerprintMismatch",
@@ -136,6 +141,7 @@ __all__ = [
     "NameTaken",
     "NoAnswer",
     "NoWholeBatch",
+    "NotACopy",
     "NotActivated",
     "NotAllowed",
     "NotAttached",
@@ -349,6 +355,17 @@ class UserCodeFailed(HoldfastError):
     code = "HF-1108"
     template = "{target} raised {why}"
     advice = "The failure is in the code that was named, not in Holdfast; --debug shows where."
+
+
+@dataclass(eq=False)
+class DrillFailed(HoldfastError):
+    pipeline: str
+    why: str
+    code = "HF-1140"
+    template = "Spark did not start {pipeline!r} from what was restored: {why}"
+    advice = (
+        "Every byte is as it was captured: look at the query, its settings and its sources. --keep leaves the place."
+    )
 
 
 @dataclass(eq=False)
@@ -591,6 +608,22 @@ class KeysChanged(LostRace):
     advice = "Look with `holdfast key list` and try again."
 
 
+@dataclass(eq=False)
+class ActivatedElsewhere(LostRace):
+    pipeline: str
+    sinks: Sequence[str]
+    generation: int
+    code = "HF-4030"
+    template = (
+        "pipeline {pipeline!r} runs elsewhere: its sinks are held by generation {generation}, which was never claimed "
+        "in this repository: {sinks}"
+    )
+    advice = (
+        "A copy of it was activated. Leave this one stopped; to come back, copy that repository to this one, or to a "
+        "new one if they have diverged, and activate it there. To take it back as it is: accept activated-elsewhere."
+    )
+
+
 class Refused(HoldfastError):
     """It could be done, but something would be lost by it."""
 
@@ -638,7 +671,7 @@ class NotActivated(Refused):
     pipeline: str
     code = "HF-5005"
     template = "pipeline {pipeline!r} is a copy here; only its copier may change it"
-    advice = "Work on the original, or take the copy over by running the pipeline on it (it then claims a generation)."
+    advice = "Work on the original, or take the copy over: `holdfast standby --activate`, or start(…, activate=True)."
 
 
 @dataclass(eq=False)
@@ -897,6 +930,15 @@ class NotAllowed(Refused):
     code = "HF-5050"
     template = "the dashboard refused this: {why}"
     advice = "Nothing was done. Sign in with the token that it was started with, or send it as a bearer."
+
+
+@dataclass(eq=False)
+class NotACopy(Refused):
+    pipeline: str
+    repository: str
+    code = "HF-5060"
+    template = "pipeline {pipeline!r} is no copy in {repository}: there is nothing to activate"
+    advice = "It was activated already, or never copied there: `holdfast run` starts one that belongs there."
 
 
 class BadInput(HoldfastError):

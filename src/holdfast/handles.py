@@ -133,6 +133,11 @@ class Repository:
         pipeline.require()
         return pipeline.resolve(parsed)
 
+    def require_sealed(self, other: Repository, *, decrypt: bool = False) -> None:
+        """Raise WouldDecrypt for a copy out of an encrypted repository into one that is not, unless that is meant."""
+        if self.keys is not None and other.keys is None and not decrypt:
+            raise WouldDecrypt(self.url, other.url)
+
     def copy_to(
         self, other: Repository, pipeline: str, progress: Progress | None = None, *, decrypt: bool = False
     ) -> Copied:
@@ -140,8 +145,7 @@ class Repository:
 
         Out of an encrypted repository into one that is not, only with `decrypt`: WouldDecrypt.
         """
-        if self.keys is not None and other.keys is None and not decrypt:
-            raise WouldDecrypt(self.url, other.url)
+        self.require_sealed(other, decrypt=decrypt)
         source = self.pipeline(pipeline)
         source.require()
         return copy_pipeline(source.records, other.pipeline(pipeline).records, progress)

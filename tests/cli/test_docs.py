@@ -65,6 +65,21 @@ def test_help_has_a_description_and_examples_that_parse(name: str) -> None:
         assert options <= known
 
 
+@pytest.mark.parametrize("page", ["standby", "disaster-drill"])
+def test_the_commands_of_a_how_to_parse(page: str) -> None:
+    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    commands = [
+        found
+        for block in blocks
+        for found in re.findall(r"^(?:[\d* ]+  )?(holdfast .*?)(?: \|\| .*)?$", block, re.MULTILINE)
+    ]
+    assert len(commands) > 1
+    for command in commands:
+        _, name, *words = shlex.split(command)
+        verb(name).make_parser(click.Context(verb(name))).parse_args(words)
+
+
 def test_every_verb_has_a_file_and_every_file_of_a_verb_is_listed() -> None:
     shared = {"__init__", "common", "demo_show", "failures", "group", "loading", "told", "render"}
     files = {path.stem for path in (ROOT / "src" / "holdfast" / "cli").glob("*.py")} - shared

@@ -425,6 +425,28 @@ def operations(play: Play) -> None:
     assert play.names["late"] == []
 
 
+# ---- standby ----
+
+
+def standby(play: Play) -> None:
+    write_orders(play.here / "in", 0, 2)
+    repository = play.repository()
+    pipeline = holdfast.Pipeline(
+        "orders",
+        sources={"events": play.spark.readStream.schema(SCHEMA).json(str(play.here / "in"))},
+        query=lambda events: events,
+        sinks={"db": holdfast.sinks.SQLite(play.here / "rows.db", "rows")},
+    )
+    pipeline.start(repository, trigger=NOW).await_termination()
+    repository.copy_to(holdfast.open("copy", create=True), "orders")
+    # The folder of the pipeline is where it ran first; the copy runs on another machine.
+    shutil.rmtree(play.here / ".holdfast")
+    play.stands_for["az://container/standby"] = "copy"
+    play.python(pipeline=pipeline)
+    with play.names["run"] as run:
+        assert (run.generation, run.recovery.epoch, run.recovery.rolled_back) == (1, 0, ())
+
+
 STAGES: dict[str, Stage] = {
     "README.md": readme,
     "docs/how-to/attach.md": attach,
@@ -438,6 +460,7 @@ STAGES: dict[str, Stage] = {
     "docs/how-to/sidecar.md": sidecar,
     "docs/how-to/skip-a-poison-record.md": skip_a_poison_record,
     "docs/how-to/sources-and-retention.md": sources_and_retention,
+    "docs/how-to/standby.md": standby,
     "docs/operations.md": operations,
     "docs/quickstart.md": quickstart,
 }

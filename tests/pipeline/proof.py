@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError
 from holdfast.handles import StoredPipeline
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.run import Run
-from holdfast.sinks.contract import Sink
+from holdfast.store import RetryPolicy
 from pipeline.targets import Row, Target, make_target, name_of, open_sink, rows_in
 from spark.events import LATENESS, files_of
 from spark.workloads import STORES, configured
@@ -36,6 +36,7 @@ TESTS = Path(__file__).resolve().parents[1]
 NAME = "sums"
 EVENTS = files_of("events")
 NOW = {"availableNow": True}
+ALWAYS = {"processingTime": "0 seconds"}
 SECONDS = 240
 CONF = {
     **STORES["changelog-2"],
@@ -57,7 +58,7 @@ def read_events(spark: SparkSession, inputs: Path, per_batch: int) -> DataFrame:
     return reader.json(str(inputs / "events"))
 
 
-def steps_of(sinks: Mapping[str, Sink]) -> list[str]:
+def steps_of(sinks: Iterable[str]) -> list[str]:
     """The steps of an epoch, by the names that the protocol calls them."""
     return ["begin", "staged", "prepared", "decided", "looked", *(f"committed {name}" for name in sinks), "committed"]
 
@@ -121,6 +122,9 @@ class Order(NamedTuple):
     signal: int = signal.SIGKILL
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     conf: dict[str, str] = {}  # noqa: RUF012 - never changed
+    repository: str = ""
+    repository_options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    on_and_on: bool = False
 
 
 class Proof:
@@ -137,7 +141,12 @@ class Proof:
         self.remotely = ""
         self.options: dict[str, str] = {}
         self.conf: dict[str, str] = {}
-        self.repository = holdfast.open(str(root / "repository"), create=True)
+        self.keep_in(str(root / "repository"), {})
+
+    def keep_in(self, url: str, options: dict[str, str]) -> None:
+        """Have the repository there. Nobody waits for long if its store goes away."""
+        self.repository = holdfast.open(url, create=True, options=options, retry=RetryPolicy(budget_seconds=2))
+        self._repository = url, options
 
     @classmethod
     def of(cls, kinds: tuple[str, ...], root: Path, server: Callable[[str], object]) -> Proof:
@@ -200,9 +209,10 @@ class Proof:
         """Run to the end of what there is. Raises what ended it before."""
         place = self.remotely or home or self.home
         more.setdefault("options", self.options)
+        more.setdefault("trigger", NOW)
         try:
             with configured(pipeline.sources["events"].sparkSession, CONF):
-                run = pipeline.start(self.repository, checkpoint_dir=place, every=every, trigger=NOW, **more)
+                run = pipeline.start(self.repository, checkpoint_dir=place, every=every, **more)
                 run.await_termination()
             return run
         finally:
@@ -254,11 +264,18 @@ class Proof:
             yield wake
 
     @contextmanager
+    def on_and_on(self) -> Iterator[Callable[[], int]]:
+        """Run it for ever; what is given waits for its end, and gives its exit code."""
+        with self._program(on_and_on=True) as process:
+            yield lambda: _ended(process)
+
+    @contextmanager
     def _program(
-        self, step: str = "", times: int = 1, then: signal.Signals = signal.SIGKILL
+        self, step: str = "", times: int = 1, then: signal.Signals = signal.SIGKILL, *, on_and_on: bool = False
     ) -> Iterator[subprocess.Popen[str]]:
         home = self.remotely or str(self.home)
-        order = Order(str(self.root), self.targets, home, step, times, then, self.options, self.conf)
+        about = (self.options, self.conf, *self._repository, on_and_on)
+        order = Order(str(self.root), self.targets, home, step, times, then, *about)
         paths = [path for path in (os.environ.get("PYTHONPATH"), str(TESTS)) if path]
         with (self.root / "log").open("ab") as log:
             process = subprocess.Popen(
@@ -310,6 +327,7 @@ def main(given: str) -> int:
 
     order = msgspec.json.decode(given, type=Order)
     proof = Proof(Path(order.root), order.targets)
+    proof.keep_in(order.repository, order.repository_options)
     if "://" in order.home:
         proof.remotely, proof.options = order.home, order.options
     else:
@@ -317,7 +335,8 @@ def main(given: str) -> int:
     spark = start_session(order.conf)
     print("running", flush=True)
     try:
-        proof.run(proof.pipeline(spark, reach=signal_at(order.step, order.times, order.signal)))
+        pipeline = proof.pipeline(spark, reach=signal_at(order.step, order.times, order.signal))
+        proof.run(pipeline, trigger=ALWAYS if order.on_and_on else NOW)
     except HoldfastError as error:
         print(repr(error), file=sys.stderr, flush=True)
         return error.exit_code

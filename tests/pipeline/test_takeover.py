@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import holdfast
-from holdfast import Description, SinkStatus
+from holdfast import Description, SinkStatus, claim
 from holdfast.claim import Reason
+from holdfast.copying import copy_pipeline
 from holdfast.decide.start import Known
-from holdfast.decide.timeline import World
+from holdfast.decide.timeline import World, newest
 from holdfast.epochs import Target
-from holdfast.errors import SinksAhead
+from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, NotActivated, SinksAhead
 from holdfast.layout import Slot
 from holdfast.pipeline.links import LINK, encode_link, link_of_manifest
-from holdfast.pipeline.takeover import Found, Taken, take_pipeline
+from holdfast.pipeline.takeover import Found, Taken, _Taking, take_pipeline
 from holdfast.publish import Publisher
 from holdfast.sinks import Parquet, SQLite
 from holdfast.sinks.contract import Sink
@@ -29,6 +31,7 @@ class Pipeline:
     def __init__(self, folder: Path, sink: Sink) -> None:
         self.folder = folder
         self.sink = sink
+        self.more: dict[str, Sink] = {}
         self.records = holdfast.open("memory://", create=True).pipeline("p").records
 
     def take(self, to: Slot | None) -> Taken:
@@ -41,6 +44,18 @@ class Pipeline:
             return Found(Known("checkpoint", link), manifest, [])
 
         return take_pipeline(self.records, Reason("rewind"), {"table": self.sink}, find, rewind=True)
+
+    def start(self, *, activate: bool = False, accept: Sequence[str] = ()) -> Taken:
+        def find(world: World) -> Found:
+            slot = newest(world)
+            manifest = self.records.manifest(slot) if slot else None
+            link = link_of_manifest(manifest) if manifest else None
+            return Found(Known("checkpoint", link) if link else Known("nothing"), manifest, [])
+
+        sinks = {"table": self.sink, **self.more}
+        for name, sink in sinks.items():
+            sink.name = name
+        return take_pipeline(self.records, Reason("start"), sinks, find, activate=activate, accept=accept)
 
     def run(self, taken: Taken, *epochs: int) -> None:
         publisher = Publisher(self.records, taken.generation.number, taken.found.follows)
@@ -82,3 +97,195 @@ def test_files_with_a_log_jump_to_what_was_left(tmp_path: Path, epochs: tuple[in
     marker = sink.look()
     assert marker is not None
     assert (marker.at.epoch, marker.decided) == (3, first.generation.number)
+
+
+# ---- a copy that is activated ----
+
+
+class Twice:
+    """A pipeline with one sink, its repository, and a copy of that."""
+
+    def __init__(self, folder: Path, sink: Sink) -> None:
+        self.primary = Pipeline(folder, sink)
+        self.copy = Pipeline(folder, sink)
+        self.sink = sink
+
+    def follow(self) -> None:
+        copy_pipeline(self.primary.records.unread(), self.copy.records)
+
+    def activate(self, *accept: str) -> Taken:
+        return self.copy.start(activate=True, accept=accept)
+
+
+def marker_of(sink: Sink) -> tuple[int, int, int]:
+    marker = sink.look()
+    assert marker is not None
+    return marker.holder.generation, marker.at.epoch, marker.decided
+
+
+@pytest.fixture(params=["sqlite", "parquet"])
+def twice(request: pytest.FixtureRequest, tmp_path: Path) -> Twice:
+    sinks = {"sqlite": lambda: SQLite(tmp_path / "t.db", "words"), "parquet": lambda: Parquet(str(tmp_path / "files"))}
+    return Twice(tmp_path, sinks[request.param]())
+
+
+def test_a_copy_that_is_activated_takes_the_sinks_back_to_what_was_copied_and_fences_the_original(twice: Twice) -> None:
+    old = twice.primary.start()
+    twice.primary.run(old, 0, 1)
+    twice.follow()
+    twice.primary.run(old, 2, 3)
+    with pytest.raises(NotActivated):
+        twice.copy.start()
+    taken = twice.activate()
+    assert (taken.generation.number, taken.plan.sinks["table"].rolls_back) == (1, True)
+    assert marker_of(twice.sink) == (1, 1, 0)
+    twice.copy.run(taken, 2)
+    twice.sink._holder = old.holder
+    with pytest.raises(Fenced):
+        twice.primary.run(old, 4)
+
+
+def test_an_original_that_is_started_over_and_over_never_counts_past_the_copy_that_took_over(twice: Twice) -> None:
+    twice.primary.run(twice.primary.start(), 0, 1)
+    twice.follow()
+    twice.activate()
+    for _ in range(3):
+        with pytest.raises(ActivatedElsewhere, match="generation 1") as refused:
+            twice.primary.start()
+        assert refused.value.sinks == ["table"]
+    assert twice.primary.records.world().claims == {0}, "nothing was claimed, so it can be copied back to"
+    assert marker_of(twice.sink)[0] == 1
+    copy_pipeline(twice.copy.records.unread(), twice.primary.records.unread())
+
+
+def test_an_original_can_be_told_to_take_its_sinks_back_and_takes_no_row_of_the_copy_for_its_own(twice: Twice) -> None:
+    first = twice.primary.start()
+    twice.primary.run(first, 0)
+    twice.follow()
+    twice.primary.run(first, 1)
+    twice.copy.run(twice.activate(), 1)
+    back = ["activated-elsewhere", "unknown-generation:table"]
+    if not twice.sink.can_jump:
+        with pytest.raises(SinksAhead, match="not known here"):
+            twice.primary.start(accept=back[:1])
+    taken = twice.primary.start(accept=back)
+    assert taken.plan.sinks["table"].rolls_back
+    assert marker_of(twice.sink) == (2, 1, 0)
+
+
+def test_an_activation_claims_on_until_it_is_above_what_the_original_has_counted_to(twice: Twice) -> None:
+    twice.primary.run(twice.primary.start(), 0, 1)
+    twice.follow()
+    for _ in range(3):
+        twice.primary.start()
+    taken = twice.activate()
+    assert taken.generation.number == 4
+    assert taken.plan.sinks["table"].rolls_back is False, "what they end with was decided by one that is known"
+    twice.copy.run(taken, 2)
+    assert twice.copy.start().generation.number == 5
+
+
+def test_what_a_generation_wrote_that_the_copy_does_not_know_is_not_taken_for_what_it_knows(twice: Twice) -> None:
+    """Rewound at the original after the copy, and run on to the very same link, with other rows."""
+    first = twice.primary.start()
+    twice.primary.run(first, 0, 1, 2, 3)
+    twice.follow()
+    twice.primary.run(twice.primary.take(Slot(0, 1)), 2, 3)
+    assert marker_of(twice.sink) == (1, 3, 1)
+    if twice.sink.can_jump:
+        assert twice.activate().plan.sinks["table"].rolls_back
+        assert marker_of(twice.sink) == (2, 3, 0)
+        return
+    with pytest.raises(SinksAhead, match="generation 1, which is not known here"):
+        twice.activate()
+    assert twice.copy.records.world().claims == {0}, "nothing was claimed"
+    taken = twice.activate("unknown-generation:table")
+    assert marker_of(twice.sink) == (2, 3, 0)
+    assert taken.plan.sinks["table"].rolls_back
+
+
+def test_an_activation_that_was_cut_off_is_taken_up_again_by_an_activation(
+    twice: Twice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = twice.primary.start()
+    twice.primary.run(first, 0, 1)
+    twice.follow()
+    twice.primary.run(twice.primary.start(), 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(claim, "_begin", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+        with pytest.raises(RuntimeError):
+            twice.activate("unknown-generation:table")
+    assert marker_of(twice.sink)[0] == 2
+    taken = twice.activate("unknown-generation:table")
+    assert (taken.generation.number, marker_of(twice.sink)) == (3, (3, 1, 0))
+
+
+def test_one_killed_before_it_has_rolled_back_leaves_that_to_the_next_start(
+    twice: Twice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number under which the sinks were written is void here, and was never a beginning of ours."""
+    twice.primary.run(twice.primary.start(), 0, 1, 2, 3)
+    twice.follow()
+    twice.primary.run(twice.primary.take(Slot(0, 1)), 2, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(twice.sink), "roll_back", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+        with pytest.raises(RuntimeError):
+            twice.activate("unknown-generation:table")
+    assert marker_of(twice.sink) == (2, 3, 1)
+    taken = twice.copy.start(accept=("unknown-generation:table",))
+    assert (taken.generation.number, marker_of(twice.sink)) == (3, (3, 3, 0))
+
+
+def test_a_start_that_slept_before_its_fence_does_not_take_the_rows_of_the_copy_for_its_own(
+    twice: Twice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a number above that of the copy, since another start died; the copy wrote up to the very same link."""
+    first = twice.primary.start()
+    twice.primary.run(first, 0)
+    twice.follow()
+    twice.primary.run(first, 1)
+    fence = _Taking.fence
+
+    def die(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    def fence_late(self: _Taking, generation: int, token: str) -> None:
+        monkeypatch.setattr(_Taking, "fence", fence)
+        twice.copy.run(twice.activate(), 1)
+        self.fence(generation, token)
+
+    monkeypatch.setattr(_Taking, "fence", die)
+    with pytest.raises(RuntimeError):
+        twice.primary.start()
+    monkeypatch.setattr(_Taking, "fence", fence_late)
+    if twice.sink.can_jump:
+        assert twice.primary.start().plan.sinks["table"].rolls_back
+        assert marker_of(twice.sink) == (2, 1, 0)
+    else:
+        with pytest.raises(SinksAhead, match="not known here"):
+            twice.primary.start()
+
+
+@pytest.mark.parametrize("activate", [False, True], ids=["started", "activated"])
+def test_a_sink_that_is_new_begins_where_the_state_stands(twice: Twice, tmp_path: Path, activate: bool) -> None:
+    twice.primary.run(twice.primary.start(), 0, 1)
+    twice.follow()
+    new = SQLite(tmp_path / "new.db", "words")
+    pipeline = twice.copy if activate else twice.primary
+    pipeline.more["new"] = new
+    taken = pipeline.start(activate=activate)
+    assert taken.plan.sinks["new"].begins is False, "it has begun"
+    assert marker_of(new) == (1, 1, 1)
+    assert pipeline.start().generation.number == 2
+
+
+def test_only_a_copy_can_be_activated(twice: Twice) -> None:
+    with pytest.raises(NotACopy):
+        twice.activate()
+    twice.primary.run(twice.primary.start(), 0)
+    with pytest.raises(NotACopy):
+        twice.primary.start(activate=True)
+    twice.follow()
+    twice.activate()
+    with pytest.raises(NotACopy):
+        twice.activate()

@@ -191,14 +191,14 @@ def a_checkpoint_needed_but_not_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_copy_of_manifests_before_bytes(patch: pytest.MonkeyPatch) -> None:
-    whole = copying._checkpoint
+    whole = copying.Copier._checkpoint
 
-    def manifest_first(source: PipelineRecords, target: PipelineRecords, slot: Slot, *rest: Any) -> None:
-        key = source.keys.manifest(slot)
-        target.store.create(key, source.store.get(key))
-        whole(source, target, slot, *rest)
+    def manifest_first(self: copying.Copier, slot: Slot, *rest: Any) -> None:
+        key = self._source.keys.manifest(slot)
+        self._target.store.create(key, self._source.store.get(key))
+        whole(self, slot, *rest)
 
-    patch.setattr(copying, "_checkpoint", manifest_first)
+    patch.setattr(copying.Copier, "_checkpoint", manifest_first)
 
 
 def bases_looked_at_before_pins(patch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ VERBS = {
     "copy": "Copy pipelines to another repository.",
     "key": "Make a key for an encrypted repository, and say which keys open it.",
     "dashboard": "Show the repository in a browser, live.",
+    "standby": "Follow a repository with a copy, and take its pipelines over from there.",
+    "drill": "Prove that the newest checkpoints can be restored, and that Spark starts from them.",
     "completion": "Print the completion script of a shell.",
 }
 """Every verb and its short help, so that the list of them can be shown without importing any."""

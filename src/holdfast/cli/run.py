@@ -16,10 +16,12 @@ from holdfast.text import clean, size
 
 if TYPE_CHECKING:
     from holdfast.events import Event
+    from holdfast.handles import Repository
+    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.pipeline.run import Run
     from holdfast.pipeline.starting import Recovery
 
-__all__ = ["ACCEPT", "DISCARD", "HOME", "command", "show_recovery"]
+__all__ = ["ACCEPT", "DISCARD", "HOME", "TRIGGER", "command", "run_until_told", "show_recovery", "trigger_of"]
 
 HOME = (
     click.Option(["--checkpoint-dir"], metavar="DIR", help="Where Spark's directories lie.  [default: .holdfast/NAME]"),
@@ -38,6 +40,11 @@ ACCEPT = click.Option(
 DISCARD = click.Option(
     ["--discard-foreign"], is_flag=True, help="Give up what others wrote to a sink that must go back."
 )
+TRIGGER = click.Option(
+    ["--trigger"],
+    metavar="WHEN",
+    help='"now": all that there is, then end; "10 seconds": so often.  [default: as fast as it goes]',
+)
 TRIGGERS: dict[str, dict[str, Any]] = {"now": {"availableNow": True}, "once": {"once": True}}
 LOOK_SECONDS = 0.2
 
@@ -46,11 +53,7 @@ LOOK_SECONDS = 0.2
     "run",
     TARGET,
     click.Option(["--every"], default="30s", show_default=True, metavar="WHEN", help='Checkpoints: 30s, "10 batches".'),
-    click.Option(
-        ["--trigger"],
-        metavar="WHEN",
-        help='"now": all that there is, then end; "10 seconds": so often.  [default: as fast as it goes]',
-    ),
+    TRIGGER,
     *HOME,
     click.Option(["--adopt"], metavar="DIR", help="First start: go on from this directory of a plain query."),
     click.Option(
@@ -99,23 +102,31 @@ def command(
     the epoch under way, with a checkpoint. With --json every event is one line.
     """
     repository = session.repository()
-    pipeline = load_pipeline(target)
+    run_until_told(
+        session,
+        load_pipeline(target),
+        repository,
+        savepoint,
+        checkpoint_dir=checkpoint_dir,
+        every=every,
+        trigger=trigger_of(trigger),
+        options=dict(dir_option),
+        adopt=adopt,
+        replay=replay,
+        accept=accept,
+        discard_foreign=discard_foreign,
+        way_back=way_back,
+        metrics_port=metrics_port,
+    )
+
+
+def run_until_told(
+    session: Session, pipeline: Pipeline, repository: Repository, savepoint: str | None, **start: Any
+) -> None:
+    """Start a pipeline, as `Pipeline.start` takes it, show what happens, and stop it when told to."""
     shown = _Shown(session, pipeline.name)
     with told_to_stop() as stop:
-        run = pipeline.start(
-            repository,
-            checkpoint_dir=checkpoint_dir,
-            every=every,
-            trigger=_trigger(trigger),
-            options=dict(dir_option),
-            adopt=adopt,
-            replay=replay,
-            accept=accept,
-            discard_foreign=discard_foreign,
-            way_back=way_back,
-            listener=shown.tell,
-            metrics_port=metrics_port,
-        )
+        run = pipeline.start(repository, listener=shown.tell, **start)
         shown.begun(run)
         if _await(run, stop):
             run.stop(savepoint)
@@ -132,7 +143,7 @@ def _await(run: Run, stop: threading.Event) -> bool:
     return True
 
 
-def _trigger(said: str | None) -> dict[str, Any] | None:
+def trigger_of(said: str | None) -> dict[str, Any] | None:
     return None if said is None else TRIGGERS.get(said, {"processingTime": said})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from holdfast.decide.ledger import Entry
+from holdfast.decide.ledger import Entry, parse_entry
 from holdfast.epochs import EpochDecision
 from holdfast.errors import DamagedRecord, ObjectMissing
 from holdfast.ids import new_token
@@ -19,8 +19,6 @@ from holdfast.store import Store
 
 __all__ = ["Ledger", "merged"]
 
-_ALONE = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-\d{4}\.json")
-_JOINED = re.compile(r"(?P<g>\d{10})/(?P<first>\d{10})-(?P<last>\d{10})\.[0-9a-z]+\.joined")
 _LAST = re.compile(r"\d{10}-(\d{4}\.json|\d{10}\.[0-9a-z]+\.joined)")
 LOOKS = 20
 """How often a ledger is read anew because decisions were joined meanwhile."""
@@ -61,13 +59,8 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """What lies there, without reading it."""
-        found = []
-        for info in self._store.list(self._prefix):
-            name = info.key.removeprefix(self._prefix)
-            if match := _ALONE.fullmatch(name) or _JOINED.fullmatch(name):
-                first = int(match["first"])
-                found.append(Entry(info.key, int(match["g"]), first, int(match.groupdict().get("last", first))))
-        return found
+        found = (parse_entry(info.key, info.key.removeprefix(self._prefix)) for info in self._store.list(self._prefix))
+        return [entry for entry in found if entry is not None]
 
     def read(self, after: int = -1) -> list[EpochDecision]:
         """All decisions on epochs after this one, whatever they are worth, each once."""

@@ -19,6 +19,7 @@ from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, StoredPipeline, open_url
 from holdfast.layout import check_name
 from holdfast.pipeline.changes import QueryGuard
+from holdfast.pipeline.drill import DrillBatch, next_decision, tables_at
 from holdfast.pipeline.driver_states import DriverStates
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.identity import identify
@@ -116,6 +117,7 @@ class Pipeline:
         accept: Sequence[str] = (),
         discard_foreign: bool = False,
         way_back: str | None = None,
+        activate: bool = False,
         listener: Listener = nobody,
         metrics_port: int | None = None,
     ) -> Run:
@@ -132,6 +134,9 @@ class Pipeline:
         a sink would lose what others wrote to it (unless `discard_foreign`). Sinks and the ledger keep the way back to
         the oldest checkpoint, or for so long (`way_back="30 days"`).
 
+        With `activate` the repository is a copy, and the pipeline is taken over from wherever it ran until now: the
+        sinks are fenced above what the original has counted to, and go back to what was copied.
+
         `listener` is told of epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers
         Prometheus on this machine.
         """
@@ -145,7 +150,8 @@ class Pipeline:
             start = stack.enter_context(self._starting(repository, checkpoint_dir, options, accept, way_back_ms))
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
-            taken = self._take(start, "start", accept, rewind=replay == "free", discard_foreign=discard_foreign)
+            why, rewind = "activate" if activate else "start", replay == "free"
+            taken = self._take(start, why, accept, rewind=rewind, discard_foreign=discard_foreign, activate=activate)
             work = stack.enter_context(self._at_work(start, taken, tell))
             start.lay(taken, work.running.describe)
             start.guard.note(taken.generation.number)
@@ -246,6 +252,21 @@ class Pipeline:
         stored.require()
         return reach_of(stored, self.sinks, sources_of(self._frame(self._newest_tables()), self.sources))
 
+    def drill(self, checkpoint: Checkpoint, directory: str | Path, *, timeout: str = "10 minutes") -> str:
+        """Have Spark go on from a directory that a checkpoint was forked to, for one batch into nothing; say how.
+
+        Forked, not restored: with the query's own id Spark stops the running one, if that is in this very driver.
+        The batch is the next that was decided, where that is recorded, else what Spark cuts. Nothing of it is
+        committed, no source is told that it was read, and no sink is opened: this may be done beside the running
+        pipeline, and proves that it could be started. Raises SourcesGone if what comes next is not in the sources any
+        more, and DrillFailed if Spark does not start. The directory is of no use for anything else afterwards.
+        """
+        recorded = next_decision(checkpoint)
+        versions = self._newest_tables() | tables_at(checkpoint, recorded, self.tables)
+        batch = DrillBatch(self.name, self._frame(versions), self.output_mode, checkpoint, recorded)
+        batch.ask(self.sources)
+        return batch.run(Path(directory).absolute(), parse_duration(timeout) / 1000)
+
     # ---- what they share ----
 
     def _stored(self, repository: Repository | str) -> StoredPipeline:
@@ -301,13 +322,27 @@ class Pipeline:
         return Path(".holdfast").absolute() / self.name
 
     def _take(
-        self, start: Starting, why: str, accept: Sequence[str], *, rewind: bool = False, discard_foreign: bool = False
+        self,
+        start: Starting,
+        why: str,
+        accept: Sequence[str],
+        *,
+        rewind: bool = False,
+        discard_foreign: bool = False,
+        activate: bool = False,
     ) -> Taken:
         records = start.stored.records
         find = Preflight(records, start.sources, accept, rewind=rewind).asking(start.find, start.stand)
         find = start.guard.over(find)
         return take_pipeline(
-            records, Reason(why), self.sinks, find, rewind=rewind, discard_foreign=discard_foreign, accept=accept
+            records,
+            Reason(why),
+            self.sinks,
+            find,
+            rewind=rewind,
+            discard_foreign=discard_foreign,
+            accept=accept,
+            activate=activate,
         )
 
     @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -242,7 +243,9 @@ class Run:
         try:
             ended = self.query.awaitTermination(timeout) if timeout is not None else self.query.awaitTermination()
         except PySparkException:
-            self._attached.detach()
+            # What ended the query says more than the capture after it, which fails too if the store is gone.
+            with suppress(HoldfastError):
+                self._attached.detach()
             self._let_go()
             self._raise_own()
             raise

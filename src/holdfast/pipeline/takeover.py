@@ -14,15 +14,26 @@ import msgspec
 from holdfast.claim import Begin, Generation, Reason, take_over
 from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start, stands_at
 from holdfast.decide.timeline import World, current, timeline
-from holdfast.epochs import EpochDecision, Holder, Link, Marker, Target
-from holdfast.errors import Fenced, SinksAhead, SinkTaken
+from holdfast.epochs import NOTHING, EpochDecision, Holder, Link, Marker, Target
+from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, ObjectMissing, SinksAhead, SinkTaken
 from holdfast.manifest import Manifest
 from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink, what_bars
 
-__all__ = ["Found", "Taken", "duplicates_in", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
+__all__ = [
+    "Found",
+    "Taken",
+    "duplicates_in",
+    "look_at_pipeline",
+    "take_pipeline",
+    "target_of",
+    "targets_in",
+    "unknown_in",
+]
 
+TAKE_BACK = "activated-elsewhere"
+"""The name by which it is accepted that a copy which was activated loses the sinks again."""
 LOOKS = 5
 """How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
 
@@ -59,6 +70,11 @@ def duplicates_in(sink: str) -> str:
     return f"duplicates:{sink}"
 
 
+def unknown_in(sink: str) -> str:
+    """The name by which it is accepted that a generation which a copy does not know was no rewind."""
+    return f"unknown-generation:{sink}"
+
+
 def target_of(
     manifest: Manifest | None, state: Link, sink: str, decided: Mapping[int, Sequence[EpochDecision]]
 ) -> Target:
@@ -87,6 +103,7 @@ def take_pipeline(
     rewind: bool = False,
     discard_foreign: bool = False,
     accept: Sequence[str] = (),
+    activate: bool = False,
 ) -> Taken:
     """Claim a pipeline, fence its sinks, and begin where `find` and the sinks say; then roll back what lies beyond.
 
@@ -94,11 +111,17 @@ def take_pipeline(
     Raises SinksAhead, before anything is touched where it can be known, if a sink can't go on from there. What others
     have written to a sink that must go back is in the way as well, unless it may be lost: `discard_foreign`. One that
     can't go back at all may be let stay ahead, and get rows twice: `accept` then names it, as `duplicates:NAME`.
+
+    With `activate` it is a copy that is taken over, whatever the original does, and NotACopy is raised for anything
+    else. Without, ActivatedElsewhere is raised, with nothing claimed, if a copy was activated and holds the sinks now,
+    unless `accept` has its name.
     """
+    if activate and not (records.exists() and records.began_elsewhere(records.generations())):
+        raise NotACopy(records.name, records.store.url)
     pipeline_id = records.ensure_identity().pipeline_id
-    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept)
+    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept, activate)
     taking.look_before()
-    generation = take_over(records, reason, taking.begin, taking.fence)
+    generation = take_over(records, reason, taking.begin, taking.fence, activate or TAKE_BACK in accept)
     return taking.settle(generation)
 
 
@@ -131,8 +154,10 @@ class _Taking:
         rewind: bool,
         discard_foreign: bool = False,
         accept: Sequence[str] = (),
+        activate: bool = False,
     ) -> None:
         self._accept = accept
+        self._activate = activate
         self._records = records
         self._sinks = sinks
         self._find = find
@@ -141,6 +166,8 @@ class _Taking:
         self._pipeline_id = pipeline_id
         self._holder = Holder(self._pipeline_id, -1, "")
         self._markers: dict[str, Marker | None] = {}
+        self._seen: dict[str, Marker | None] = {}
+        """As they were before the claim."""
         self._planned: _Planned | None = None
 
     def look(self) -> tuple[Found, StartPlan]:
@@ -151,6 +178,8 @@ class _Taking:
         """Refuse what can be refused with nothing touched. Where an old driver still runs, nothing can be told."""
         for _ in range(LOOKS):
             markers = self._look()
+            if not self._activate and TAKE_BACK not in self._accept:
+                self._refuse_elsewhere()
             planned = self._plan(self._records.world(), markers)
             if not planned.plan.obstacles:
                 return
@@ -203,7 +232,49 @@ class _Taking:
         for name, marker in markers.items():
             if marker is not None and marker.holder.pipeline_id != self._pipeline_id:
                 raise SinkTaken(name, marker.holder.pipeline_id)
+        self._seen = markers
         return markers
+
+    def _refuse_elsewhere(self) -> None:
+        """Whoever is restarted over and over would count past the one that took over elsewhere: it may not even claim.
+
+        The claims are asked after the sinks: a claim stands before its sinks are fenced.
+        """
+        held = {name: marker.holder for name, marker in self._seen.items() if marker is not None}
+        strange = [name for name, holder in held.items() if not self._is_claim_of_ours(holder)]
+        if strange:
+            raise ActivatedElsewhere(self._records.name, strange, max(held[name].generation for name in strange))
+
+    def _is_claim_of_ours(self, holder: Holder) -> bool:
+        try:
+            return self._records.claim(holder.generation).token == holder.token
+        except ObjectMissing:
+            # An old claim that was lost stops nothing; one above all that there are was never made here.
+            return holder.generation <= self._records.generations().top
+
+    def _is_anothers(self, world: World, name: str, marker: Marker) -> bool:
+        """Whether what a sink ends with was decided by a generation of another repository, under a number that never
+        began here. Only where a sink began is such a number our own.
+        """
+        decided, base = marker.decided, world.bases.get(marker.decided)
+        if decided == self._holder.generation or (base is not None and not base.void):
+            return False
+        before = max((g for g, each in world.bases.items() if g < decided and not each.void), default=None)
+        if before is not None and self._made_in(world, before) != self._made_in(world, decided):
+            return True  # The number was claimed, or would be, to activate a copy: the original may have used it.
+        seen = self._seen.get(name)
+        return TAKE_BACK in self._accept or seen is None or (seen.at, seen.decided) != (marker.at, decided)
+
+    def _made_in(self, world: World, generation: int) -> str | None:
+        """The repository that a generation was claimed in: this one, if it is yet to be."""
+        try:
+            return (
+                self._records.claim(generation).repository_id
+                if generation in world.claims
+                else self._records.repository_id
+            )
+        except ObjectMissing:
+            return None
 
     def _plan(self, world: World, markers: Mapping[str, Marker | None]) -> _Planned:
         found = self._find(world)
@@ -217,8 +288,12 @@ class _Taking:
         for name, sink in self._sinks.items():
             why, marker = None, markers[name]
             is_there = marker is not None and stands_at(world, found.state.at, marker, of)
+            is_strange = marker is not None and marker.at != NOTHING and self._is_anothers(world, name, marker)
+            is_there = is_there and not is_strange
             if sideways and not sink.can_jump:
                 why = "that lies off the timeline, and it can only go back the way that it came"
+            elif is_strange and marker is not None and not sink.can_jump and unknown_in(name) not in self._accept:
+                why = f"generation {marker.decided}, which is not known here, wrote to it, and may have been a rewind"
             elif marker is not None and not is_there:
                 target = target_of(found.follows, found.state.at, name, counted)
                 why = what_bars(sink, target, discard_foreign=self._discard_foreign)

@@ -9,6 +9,7 @@ from holdfast.report.course import Course, course_at, sample
 from holdfast.report.details import CheckpointDetails, describe
 from holdfast.report.difference import Difference, compare
 from holdfast.report.directory import DirectoryChecked, check_directory, describe_directory
+from holdfast.report.drills import describe_drills, junit_of_drills, text_of_drills
 from holdfast.report.glance import Glance, glance
 from holdfast.report.history import History, Which, read_history
 from holdfast.report.lists import (
@@ -42,10 +43,12 @@ __all__ = [
     "describe_checked",
     "describe_copied",
     "describe_directory",
+    "describe_drills",
     "describe_plan",
     "describe_usage",
     "glance",
     "iso_time",
+    "junit_of_drills",
     "list_checkpoints",
     "list_generations",
     "list_pipelines",
@@ -53,6 +56,7 @@ __all__ = [
     "plain",
     "read_history",
     "sample",
+    "text_of_drills",
     "to_json",
     "to_json_line",
 ]

@@ -112,6 +112,16 @@ class PipelineRecords(ForgettingRecords):
         """Whether the newest claim was made in this repository; if not, the pipeline is a copy here."""
         return generations.top < 0 or self.claim(generations.top).repository_id == self.repository_id
 
+    def began_elsewhere(self, generations: Generations) -> bool:
+        """Whether the newest generation that has begun was claimed in another repository.
+
+        The pipeline is then a copy here, perhaps one whose activation was cut off.
+        """
+        begun = current(World(generations.claims, generations.bases))
+        if begun is None:
+            return not self.newest_is_local(generations)
+        return self.claim(begun).repository_id != self.repository_id
+
     def refuse_copy(self) -> None:
         """Raise NotActivated on a copy, which only its copier may change."""
         self.identity()

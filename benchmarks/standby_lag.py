@@ -1,0 +1,126 @@
+"""How far a standby is behind a steady pipeline, what it moves, and what a look costs when nothing is new.
+
+    python -m benchmarks.standby_lag [--checkpoints N] [--interval SECONDS] [--every SECONDS] [--local]
+
+Goals: each checkpoint stands at the standby within two checkpoint intervals of being taken, and the bytes moved are
+those that are new at the source. A checkpoint is taken every interval, each with a part of its state changed, in a real
+S3 server, and followed into another prefix of it; `--local` uses folders instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import quantiles
+
+from benchmarks.pairs import print_table, verdict
+from benchmarks.places import s3_server, scratch
+
+import holdfast
+from holdfast.copying import Copier
+from holdfast.draft import PartitionState
+from holdfast.handles import open_url
+from holdfast.standby import Event, Failed, Followed, Standby
+from holdfast.store import open_store
+from holdfast.testing.faults import CountingStore
+
+PARTITIONS = 16
+STATE_BYTES = 64 * 1024
+
+
+@contextmanager
+def two_stores(local: bool) -> Iterator[tuple[CountingStore, CountingStore]]:
+    if local:
+        with scratch() as folder:
+            yield CountingStore(open_store(str(folder / "a"))), CountingStore(open_store(str(folder / "b")))
+        return
+    with s3_server() as server:
+        first, second = (CountingStore(open_store(server.url(name), server.options)) for name in ("a", "b"))
+        yield first, second
+
+
+def steady(run: holdfast.Checkpointer, checkpoints: int, interval: float) -> None:
+    """A checkpoint every interval, each with a quarter of its partitions new."""
+    due = time.monotonic()
+    for epoch in range(checkpoints):
+        draft = run.begin(epoch, carry=True)
+        changed = range(PARTITIONS) if epoch == 0 else range(epoch % 4, PARTITIONS, 4)
+        run.save_partitions(draft, [PartitionState("op", n, os.urandom(STATE_BYTES)) for n in changed])
+        run.save_manifest(draft)
+        due += interval
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def data_bytes(store: CountingStore) -> int:
+    return sum(info.size for info in store.inner.list("pipelines/orders/data/"))
+
+
+def idle_requests(checkpoints: int) -> int:
+    """What one round costs with so many checkpoints and nothing new."""
+    stores = [CountingStore(open_store("memory://")) for _ in range(2)]
+    source, target = (open_url(store, create=True) for store in stores)
+    with source.pipeline("orders").recover() as run:
+        steady(run, checkpoints, 0)
+    copier = Copier(source.pipeline("orders").records, target.pipeline("orders").records)
+    copier.copy()
+    for store in stores:
+        store.reset()
+    copier.copy()
+    return sum(store.total for store in stores)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--checkpoints", type=int, default=60)
+    parser.add_argument("--interval", type=float, default=2.0)
+    parser.add_argument("--every", type=float, default=1.0)
+    parser.add_argument("--local", action="store_true")
+    given = parser.parse_args()
+    ages: list[float] = []
+    moved = failures = 0
+
+    def tell(_pipeline: str, event: Event) -> None:
+        nonlocal moved, failures
+        failures += isinstance(event, Failed)
+        if isinstance(event, Followed):
+            moved += event.copied.bytes
+            if event.age_seconds is not None:
+                ages.append(event.age_seconds)
+
+    with two_stores(given.local) as (first, second):
+        source, target = open_url(first, create=True), open_url(second, create=True)
+        standby = Standby(lambda: source, lambda: target, every_seconds=given.every, tell=tell)
+        stop = threading.Event()
+        following = threading.Thread(target=standby.run, args=(stop,))
+        following.start()
+        with source.pipeline("orders").recover() as run:
+            steady(run, given.checkpoints, given.interval)
+        time.sleep(2 * given.every + given.interval)
+        stop.set()
+        following.join()
+        new = data_bytes(first)
+        latest = target.pipeline("orders").latest()
+        whole = latest is not None and latest.epoch == given.checkpoints - 1
+    q1, middle, q3 = quantiles(ages, n=4, method="inclusive")
+    where = "folders" if given.local else "S3"
+    few, many, limit = idle_requests(10), idle_requests(100), 2 * given.interval
+    level = f"{middle:.2f} ({q1:.2f} - {q3:.2f})"
+    is_close = max(ages) <= limit and whole
+    print_table(
+        f"{given.checkpoints} checkpoints, one every {given.interval:g} s, followed every {given.every:g} s, {where}",
+        ["", "median (quartiles)", "", "goal", ""],
+        [
+            ["seconds from taken to there", level, f"most {max(ages):.2f}", f"<= {limit:g}", verdict(is_close)],
+            ["bytes moved", moved, f"new {new}", "the same", verdict(moved == new)],
+            ["requests with nothing new", few, f"of 100 checkpoints {many}", "the same", verdict(few == many)],
+            ["rounds that failed", failures, "", "0", verdict(failures == 0)],
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
