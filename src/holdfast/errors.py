@@ -19,6 +19,7 @@ HoldfastError                      exit 1
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
+├── StateNotKept                   HF-1130  what was to hold changed state does not hold it
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -67,7 +68,9 @@ HoldfastError                      exit 1
 │   ├── VersionGone                HF-5026  a reference table's version that an epoch was run with
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 │   ├── DirectoryTaken             HF-5027  the folder for Spark's directories is another pipeline's
-│   └── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── StateUnreadable            HF-5040  state that Spark's reader does not read
+│   └── StateFixed                 HF-5041  state that can't be changed in the way that was asked for
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -153,6 +156,9 @@ __all__ = [
     "SourcesGone",
     "SparkGone",
     "SparkRejects",
+    "StateFixed",
+    "StateNotKept",
+    "StateUnreadable",
     "StillNeeded",
     "StillRunning",
     "StoreError",
@@ -353,6 +359,15 @@ class ExecutorsFailed(HoldfastError):
     code = "HF-1122"
     template = "Spark's executors can't move the bytes: {why}"
     advice = "Each of them needs the Holdfast that the driver has, and a way to the directory and to the repository."
+
+
+@dataclass(eq=False)
+class StateNotKept(HoldfastError):
+    checkpoint: str
+    why: str
+    code = "HF-1130"
+    template = "the changed state of {checkpoint} did not come out as it was to be: {why}"
+    advice = "Nothing was left behind, and the checkpoint is as it was. Try again; if it fails again, report it."
 
 
 @dataclass(eq=False)
@@ -805,6 +820,24 @@ class SourcesGone(Refused):
     code = "HF-5030"
     template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
+
+
+@dataclass(eq=False)
+class StateUnreadable(Refused):
+    checkpoint: str
+    why: str
+    code = "HF-5040"
+    template = "the state of {checkpoint} can't be read as rows: {why}"
+    advice = "The checkpoint itself may be whole: `holdfast check --read-data` tells, `holdfast restore` lays it down."
+
+
+@dataclass(eq=False)
+class StateFixed(Refused):
+    checkpoint: str
+    why: str
+    code = "HF-5041"
+    template = "the state of {checkpoint} can't be changed so: {why}"
+    advice = "Nothing was written, and the checkpoint is as it was."
 
 
 class BadInput(HoldfastError):
