@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -284,14 +285,19 @@ class _Group(Verb, click.Group):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
 
 command = _Group(
     "state",
     commands=[show, export_rows, diff, rescale_state],
-    help="""Look into the state of a Spark query: how many rows each operator keeps, and which.
+    help=cleandoc("""
+    Look into the state of a Spark query: how many rows each operator keeps, and which.
 
     `holdfast state REF` is `holdfast state show REF`. A verified copy of the checkpoint is read by Spark, on this
-    machine, and removed afterwards. Nothing is claimed and the repository is not written to.""",
+    machine, and removed afterwards. Nothing is claimed and the repository is not written to.
+    """),
     examples=[
         "holdfast state orders",
         "holdfast state orders --where sku=A-17",

@@ -18,7 +18,7 @@ from holdfast.state.session import as_pinned, failed_in_spark, first_words, vers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
     from pyspark.sql.types import DataType, StructType
 
 __all__ = ["Kept", "rebuild", "refuse_fixed"]
@@ -146,7 +146,7 @@ def _keeper(kept: Sequence[Kept]) -> StatefulProcessor:
 
     Its class is made in here so that it travels with the query: executors need not have Holdfast.
     """
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     described = [(each.part.name, each.part.column, each.kind) for each in kept]
 

@@ -83,7 +83,7 @@ def _repartition(state: State, folder: Path, root: str, partitions: int) -> Regr
     with schemas_here(folder, root):
         try:
             # Private in PySpark 4.2 and 4.3, and the only way that Spark itself has.
-            state.session._streamingCheckpointManager.repartition(f"file:{folder}", partitions)  # type: ignore[attr-defined]
+            state.session._streamingCheckpointManager.repartition(f"file:{folder}", partitions)
         except failed_in_spark() as error:
             raise StateFixed(inventory.checkpoint, f"Spark does not repartition it: {first_words(error)}") from error
         cut = cut_of(folder, inventory.epoch + 1, inventory.checkpoint)

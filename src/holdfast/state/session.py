@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StateUnreadable
 from holdfast.spark.java import use_java
@@ -32,7 +32,11 @@ def some_session(spark: SparkSession | None = None, *, zone: str | None = None) 
         return found
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    quiet: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
     builder = SparkSession.builder.appName("holdfast state").master("local[*]").config(map=quiet)
     return (builder.config(ZONE, zone) if zone else builder).getOrCreate()
 
