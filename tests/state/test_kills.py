@@ -38,7 +38,7 @@ def test_a_kill_leaves_the_source_untouched_and_no_half_destination(
     given = [truth.pipeline.repository.url, f"proof@epoch:{CUT}", str(destination), verb, step]
     done = subprocess.run(
         [sys.executable, "-m", "state.victim", json.dumps(given)],
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,
