@@ -56,7 +56,7 @@ def keys_of(rows: list[Row], state: State, schema: Any) -> list[dict[str, Any]]:
             row = row[word]
         return row
 
-    return [{name: field(row["key"], name) for name in leaves(schema)} for row in rows[:3]]
+    return [{name: field(row["key"], name) for name in leaves(schema)} for row in rows[:2]]
 
 
 @pytest.mark.parametrize(("name", "store"), [*READ, *(pytest.param(*m, marks=pytest.mark.soak) for m in MORE)])
@@ -123,7 +123,7 @@ def test_a_flipped_bit_is_found_before_spark_sees_it(spark: SparkSession, tell: 
     checkpoint = holdfast.open(str(copy)).find(f"proof@epoch:{CUT}")
     [artifact] = [a for n, a in checkpoint.manifest.files.items() if n == f"state/0/0/{CUT + 1}.delta"]
     assert artifact.path is not None
-    pack = next(p for p in copy.rglob("*") if p.name == artifact.path.rpartition("/")[2])
+    pack = next(p for p in copy.rglob("*") if str(p).endswith(artifact.path))
     data = bytearray(pack.read_bytes())
     data[(artifact.offset or 0) + artifact.size_bytes // 2] ^= 1
     pack.write_bytes(data)

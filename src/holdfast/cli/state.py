@@ -146,8 +146,10 @@ def _show_parts(session: Session, state: State, operator: int | None, name: str 
 
 def _show_rows(session: Session, state: State, part: Part, where: Mapping[str, str], limit: int) -> None:
     from holdfast.state import documents
+    from holdfast.state.session import explained_by_spark
 
-    found = documents(state.rows(part.operator, part.name, where), limit + 1)
+    with explained_by_spark(state.inventory.checkpoint):
+        found = documents(state.rows(part.operator, part.name, where), limit + 1)
     more, found = len(found) > limit, found[:limit]
     if session.as_json:
         about = _named(state.inventory.operators, part)

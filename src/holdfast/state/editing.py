@@ -19,7 +19,7 @@ from holdfast.state.folders import cut_of, keep_only, schemas_here
 from holdfast.state.inventory import Part
 from holdfast.state.reading import State, open_state, read_part
 from holdfast.state.rebuilding import Kept, rebuild, refuse_fixed
-from holdfast.state.session import explained_by_spark
+from holdfast.state.session import explained_by_spark, failed_in_spark, first_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,8 +108,10 @@ class _Editing:
             # Spark keeps no empty ones.
             changed = changed.where(f"size({part.column}) > 0")
         kept = Kept(part, f"file:{folder}", rows.schema)
-        with explained_by_spark(self._inventory.checkpoint):
+        try:
             changed.write.parquet(kept.files)
+        except failed_in_spark() as error:
+            raise BadValue(f"transform of {part}", f"its rows can't be had: {first_words(error)}") from error
         self._check_unique(kept)
         return kept
 

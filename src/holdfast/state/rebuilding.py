@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept", "rebuild", "refuse_fixed"]
 
-SNAPSHOTS = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"}
-"""Then the first version is a snapshot, which needs no others before it."""
+SETTINGS = {
+    # Then the first version is a snapshot, which needs no others before it.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+    # The sources of the checkpoint may have names; those of the query that makes its state again have none.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
+}
 AGGREGATION_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 IN_PYTHON = frozenset({"transformWithStateInPandasExec", "transformWithStateInPySparkExec"})
 WITH_ROWS = (4, 1)
@@ -89,7 +93,7 @@ def rebuild(spark: SparkSession, inventory: Inventory, operator: int, kept: Sequ
 
     `kept` are all parts of the operator. Raises StateFixed if it can't keep such rows, StateNotKept if Spark fails.
     """
-    session = as_pinned(spark, inventory, SNAPSHOTS)
+    session = as_pinned(spark, inventory, SETTINGS)
     described = inventory.descriptions[operator]
     try:
         if described.name == AGGREGATION:
@@ -150,6 +154,10 @@ def _keeper(kept: Sequence[Kept]) -> StatefulProcessor:
 
     described = [(each.part.name, each.part.column, each.kind) for each in kept]
 
+    def taken(held: Any, kind: Any) -> tuple[Any, ...]:
+        # A struct inside of a row comes as a Row or as a dict; both know their fields by name.
+        return tuple(held[name] for name in kind.names)
+
     class Keeper(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
             make: dict[str, Any] = {
@@ -167,23 +175,15 @@ def _keeper(kept: Sequence[Kept]) -> StatefulProcessor:
                     if held is None:
                         continue
                     if column == "value":
-                        state.update(self.taken(held, kind))
+                        state.update(taken(held, kind))
                     elif column == "list_value":
-                        state.put([self.taken(element, kind.elementType) for element in held])
+                        state.put([taken(element, kind.elementType) for element in held])
                     elif column == "map_value":
                         for entry in held:
-                            key, value = (
-                                self.taken(entry["key"], kind.keyType),
-                                self.taken(entry["value"], kind.valueType),
-                            )
-                            state.updateValue(key, value)
+                            state.updateValue(taken(entry["key"], kind.keyType), taken(entry["value"], kind.valueType))
                     else:
                         state.registerTimer(held)
             return iter(())
-
-        def taken(self, held: Any, kind: Any) -> tuple[Any, ...]:
-            # A struct inside of a row comes as a Row or as a dict; both know their fields by name.
-            return tuple(held[name] for name in kind.names)
 
         def close(self) -> None:
             pass

@@ -21,6 +21,7 @@ ZONE = "spark.sql.session.timeZone"
 OLDEST = (4, 0)
 """The first Spark with a reader of state."""
 LONGEST = 400
+CONNECT = "pyspark.sql.connect."
 
 
 def some_session(spark: SparkSession | None = None, *, zone: str | None = None) -> SparkSession:
@@ -48,8 +49,12 @@ def version_of(spark: SparkSession) -> tuple[int, ...]:
 def as_pinned(spark: SparkSession, inventory: Inventory, more: Mapping[str, str] | None = None) -> SparkSession:
     """A session beside this one with the settings that the checkpoint was made with: its state reads in no other way.
 
-    Raises StateUnreadable with a Spark that has no reader of state.
+    Raises StateUnreadable with a Spark that has no reader of state, or that is not of this process.
     """
+    if type(spark).__module__.startswith(CONNECT):
+        raise StateUnreadable(
+            inventory.checkpoint, "a Spark Connect server does not see the copy; give a session of here"
+        )
     if version_of(spark) < OLDEST:
         raise StateUnreadable(inventory.checkpoint, f"Spark {spark.version} has no reader of state; 4.0 and later do")
     session = spark.newSession()
