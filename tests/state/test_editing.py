@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,10 @@ MORE_FIXED = [("dedup", "changelog", "only aggregations"), ("tws-ttl", "changelo
 
 def as_it_is(rows: DataFrame) -> DataFrame:
     return rows
+
+
+def plain(rows: DataFrame) -> list[str]:
+    return sorted(map(repr, rows.collect()))
 
 
 def objects(truth: Truth) -> dict[str, bytes]:
@@ -105,15 +110,21 @@ def test_what_was_edited_is_captured_and_goes_on_as_the_pipeline_did(
     spark: SparkSession, tell: Tell, tmp_path: Path
 ) -> None:
     truth = tell("by-key", "hdfs")
-    repository = holdfast.open(str(tmp_path / "repository"), create=True)
-    truth.pipeline.repository.copy_to(repository, "proof")
+    shutil.copytree(truth.pipeline.repository.url.removeprefix("file://"), tmp_path / "repository")
+    repository = holdfast.open(str(tmp_path / "repository"))
     checkpoint = repository.find(f"proof@epoch:{CUT}")
-    laid = edit(checkpoint, as_it_is, tmp_path / "edited", spark=spark, fork=True)
-    taken = holdfast.capture(laid.destination, repository, pipeline="proof-edited", stopped=True)
-    assert taken.epoch == CUT
-    assert taken.verify().faults == []
-    with open_state(checkpoint, spark) as one, open_state(taken, spark) as other:
-        assert sorted(map(repr, one.rows().collect())) == sorted(map(repr, other.rows().collect()))
+    for fork, pipeline in ((True, "proof-edited"), (False, "proof")):
+        place = tmp_path / pipeline
+        laid = edit(checkpoint, lambda rows: rows.where("key.key <> 'k4'"), place, spark=spark, fork=fork)
+        # The batch has the same number as the checkpoint's, and is not the same.
+        taken = holdfast.capture(laid.destination, repository, pipeline=pipeline, stopped=True)
+        assert taken.slot != checkpoint.slot or fork
+        assert taken.epoch == CUT
+        assert taken.verify().faults == []
+        with open_state(checkpoint, spark) as one, open_state(taken, spark) as other:
+            assert plain(other.rows()) == plain(one.rows().where("key.key <> 'k4'")) != plain(one.rows())
+        again = holdfast.capture(laid.destination, repository, pipeline=pipeline, stopped=True)
+        assert again.slot == taken.slot
 
 
 @pytest.mark.parametrize(
