@@ -17,7 +17,7 @@ from holdfast.state.comparing import count_unlike, same_shape
 from holdfast.state.files import is_of_store, regrown_name, with_state_ids
 from holdfast.state.folders import cut_of, keep_only, schemas_here
 from holdfast.state.inventory import Part
-from holdfast.state.reading import State, open_state, read_part
+from holdfast.state.reading import State, open_state, read_part, with_fields
 from holdfast.state.rebuilding import Kept, rebuild, refuse_fixed
 from holdfast.state.session import explained_by_spark, failed_in_spark, first_words
 
@@ -103,6 +103,7 @@ class _Editing:
         if self._part in (None, part.name):
             changed = self._transform(rows)
             self._check_shape(part, rows, changed)
+        rows = with_fields(rows)
         changed = changed.select(*rows.columns)
         if part.column in COLLECTIONS:
             # Spark keeps no empty ones.
@@ -127,10 +128,12 @@ class _Editing:
                 raise BadValue(f"transform of {part}", f"{field.name} is {was}, not {field.dataType.simpleString()}")
 
     def _check_unique(self, kept: Kept) -> None:
-        rows = self._rows(kept).groupBy("key").count()
+        keys = [name for name in kept.schema.names if name == "key"]
+        rows = self._rows(kept).groupBy(*keys).count()
         twice = rows.where("count > 1").first() if kept.part.unique else None
         if twice is not None:
-            raise BadValue(f"transform of {kept.part}", f"the key {twice['key']} has {twice['count']} rows")
+            key = f"the key {twice['key']}" if keys else "what has no key"
+            raise BadValue(f"transform of {kept.part}", f"{key} has {twice['count']} rows")
 
     def _rows(self, kept: Kept) -> DataFrame:
         return self._state.session.read.schema(kept.schema).parquet(kept.files)

@@ -11,7 +11,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.errors import BadURL
 from holdfast.laying import Folder, Progress
 from holdfast.spark.places import SparkPlace
-from holdfast.state.reading import open_state
+from holdfast.state.reading import open_state, with_fields
 from holdfast.state.session import explained_by_spark
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def export(
         raise BadURL(str(destination), "rows are exported into a local folder")
     folder = Folder(place)
     with open_state(checkpoint, spark, progress=progress) as state, folder.opened():
-        rows = state.rows(operator, part, where)
+        rows = with_fields(state.rows(operator, part, where))
         counted = Observation()
         with explained_by_spark(state.inventory.checkpoint):
             rows.observe(counted, f.count(f.lit(1)).alias("rows")).write.mode("append").parquet(

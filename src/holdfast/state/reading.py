@@ -19,7 +19,7 @@ from holdfast.state.where import bears_out, by_key, partition_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["State", "documents", "open_state", "read_part"]
+__all__ = ["State", "documents", "open_state", "read_part", "with_fields"]
 
 BY_KEY = frozenset(
     {AGGREGATION, JOIN, "dedupe", "dedupeWithinWatermark", "flatMapGroupsWithState", "applyInPandasWithState"}
@@ -125,6 +125,11 @@ def documents(rows: DataFrame, limit: int | None = None) -> list[dict[str, Any]]
 
     texts = rows.select(f.to_json(f.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
     return [json.loads(row["row"]) for row in (texts if limit is None else texts.limit(limit)).collect()]
+
+
+def with_fields(rows: DataFrame) -> DataFrame:
+    """Rows without the columns that have nothing in them, as the key of a global aggregate: Parquet takes none."""
+    return rows.select(*(field.name for field in rows.schema.fields if field.dataType.simpleString() != "struct<>"))
 
 
 def read_part(session: SparkSession, location: str, part: Part, checkpoint: str, *, whole: bool) -> DataFrame:

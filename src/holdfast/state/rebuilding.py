@@ -123,7 +123,7 @@ def _aggregated(session: SparkSession, checkpoint: str, kept: Kept) -> DataFrame
 def _fields(schema: StructType, column: str, prefix: str) -> list[Column]:
     from pyspark.sql import functions as f
 
-    names = schema[column].dataType.names  # type: ignore[attr-defined]
+    names = schema[column].dataType.names if column in schema.names else []  # type: ignore[attr-defined]
     return [f.col(column).getField(name).alias(f"{prefix}{position}") for position, name in enumerate(names)]
 
 
