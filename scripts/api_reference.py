@@ -32,6 +32,7 @@ SECTIONS = {
     "Spark queries, from outside": ("capture",),
     "Spark queries, from their driver": ("attach", "Attached", "AttachedStatus", "Stopped"),
     "Pipelines": ("Pipeline", "Run", "RunStatus", "Recovery", "sinks", "tables", "events"),
+    "Rows of state": ("state",),
     "Plain Python loops": ("CheckpointManager", "Schedule", "Cell", "Checkpointable", "LoopSink", "CheckpointState"),
     "Processors with operators and partitions": (
         "Checkpointer",

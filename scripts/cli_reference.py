@@ -24,12 +24,22 @@ def page(text: str) -> str:
         raise ValueError(f"{PAGE.name} has lost its mark: {MARK.strip()}")
     with click.Context(cli, info_name="holdfast", **cli.context_settings) as root:
         verbs = (cli.get_command(root, name) for name in cli.list_commands(root))
-        sections = [_section(root, verb) for verb in verbs if isinstance(verb, Verb)]
+        sections = [section for verb in verbs if isinstance(verb, Verb) for section in _sections(root, verb)]
     return before + mark + "".join(sections)
 
 
-def _section(root: click.Context, verb: Verb) -> str:
-    with click.Context(verb, info_name=verb.name, parent=root) as ctx:
+def _sections(above: click.Context, verb: Verb) -> list[str]:
+    """The section of a verb and, of a group, those of the verbs in it."""
+    found = [_section(above, verb)]
+    if isinstance(verb, click.Group):
+        with click.Context(verb, info_name=verb.name, parent=above) as ctx:
+            inner = [verb.get_command(ctx, name) for name in verb.list_commands(ctx)]
+            found += [section for each in inner if isinstance(each, Verb) for section in _sections(ctx, each)]
+    return found
+
+
+def _section(above: click.Context, verb: Verb) -> str:
+    with click.Context(verb, info_name=verb.name, parent=above) as ctx:
         usage = " ".join([ctx.command_path, *verb.collect_usage_pieces(ctx)])
         params = [param for param in verb.get_params(ctx) if isinstance(param, click.Option)]
         options = [record for param in params if (record := param.get_help_record(ctx))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
-    from holdfast import events, sinks, tables
+    from holdfast import events, sinks, state, tables
     from holdfast.capturing import capture
     from holdfast.check import Checked
     from holdfast.checkpoint import Checkpoint
@@ -83,7 +83,7 @@ _WHERE = {
     "open": "handles",
 }
 
-_MODULES = frozenset({"events", "sinks", "tables"})
+_MODULES = frozenset({"events", "sinks", "state", "tables"})
 
 __all__ = [
     "Artifact",
@@ -129,6 +129,7 @@ __all__ = [
     "fingerprint",
     "open",
     "sinks",
+    "state",
     "tables",
 ]
 

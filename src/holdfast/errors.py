@@ -21,6 +21,7 @@ HoldfastError                      exit 1
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
+├── StateNotKept                   HF-1130  what was to hold changed state does not hold it
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -78,7 +79,9 @@ HoldfastError                      exit 1
 │   ├── WouldDecrypt               HF-5043  a copy out of an encrypted repository into a plain one
 │   ├── KeyInUse                   HF-5044  a key without which the repository could not be opened from here
 │   ├── NotAllowed                 HF-5050  the dashboard was asked by somebody who may not
-│   └── NotACopy                   HF-5060  only a copy can be activated
+│   ├── NotACopy                   HF-5060  only a copy can be activated
+│   ├── StateUnreadable            HF-5070  state that Spark's reader does not read
+│   └── StateFixed                 HF-5071  state that can't be changed in the way that was asked for
 └── BadInput                       exit 2
     ├── BadName                    HF-6001
     ├── BadURL                     HF-6002
@@ -175,6 +178,9 @@ __all__ = [
     "SourcesGone",
     "SparkGone",
     "SparkRejects",
+    "StateFixed",
+    "StateNotKept",
+    "StateUnreadable",
     "StillNeeded",
     "StillRunning",
     "StoreError",
@@ -391,6 +397,15 @@ class ExecutorsFailed(HoldfastError):
     code = "HF-1122"
     template = "Spark's executors can't move the bytes: {why}"
     advice = "Each of them needs the Holdfast that the driver has, and a way to the directory and to the repository."
+
+
+@dataclass(eq=False)
+class StateNotKept(HoldfastError):
+    checkpoint: str
+    why: str
+    code = "HF-1130"
+    template = "the changed state of {checkpoint} did not come out as it was to be: {why}"
+    advice = "Nothing was left behind, and the checkpoint is as it was. Try again; if it fails again, report it."
 
 
 @dataclass(eq=False)
@@ -939,6 +954,24 @@ class NotACopy(Refused):
     code = "HF-5060"
     template = "pipeline {pipeline!r} is no copy in {repository}: there is nothing to activate"
     advice = "It was activated already, or never copied there: `holdfast run` starts one that belongs there."
+
+
+@dataclass(eq=False)
+class StateUnreadable(Refused):
+    checkpoint: str
+    why: str
+    code = "HF-5070"
+    template = "the state of {checkpoint} can't be read as rows: {why}"
+    advice = "The checkpoint itself may be whole: `holdfast check --read-data` tells, `holdfast restore` lays it down."
+
+
+@dataclass(eq=False)
+class StateFixed(Refused):
+    checkpoint: str
+    why: str
+    code = "HF-5071"
+    template = "the state of {checkpoint} can't be changed so: {why}"
+    advice = "Nothing was written, and the checkpoint is as it was."
 
 
 class BadInput(HoldfastError):

@@ -110,8 +110,13 @@ class Folder(Place):
             os.close(fd)
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Path]:
-        """Another folder on the same file system, gone at the end: what is written there can be moved in whole."""
+    def beside(self, *, remove_dead: bool = False) -> Iterator[Path]:
+        """Another folder on the same file system, gone at the end: what is written there can be moved in whole.
+
+        With `remove_dead` those go first that a killed process left.
+        """
+        if remove_dead:
+            _remove_dead(self.destination)
         spare, fd = _begin(self.destination)
         try:
             yield spare

@@ -28,6 +28,7 @@ VERBS = {
     "du": "Show what checkpoints cost in bytes.",
     "check": "Check that everything is there and is what was written.",
     "restore": "Lay a checkpoint down in a new place: a directory that Spark starts from, or plain files.",
+    "state": "Look into the state of a Spark query: rows, by key, as Parquet, compared, in other partitions.",
     "plan": "Say what would happen if a changed query started from a checkpoint.",
     "run": "Run a pipeline: exactly once over all its sinks, recovering by itself.",
     "rewind": "Take a pipeline back to a checkpoint: its state, its offsets and every sink.",

@@ -190,7 +190,7 @@ class Capturer:
             if not candidates:
                 return self._nothing(batches, broken)
             tip = self._enter(look, batches)
-            if tip is not None and tip.epoch >= candidates[0]:
+            if tip is not None and self._holds(tip, candidates[0]):
                 return self._same(tip, requests, batches.commits[-1], broken)
             found = cut_at(self.directory, look, candidates[0], self._known)
             if isinstance(found, Unsupported):
@@ -208,6 +208,13 @@ class Capturer:
             if len(broken) > OLDER:
                 return self._nothing(batches, broken)
         return NotYet("the directory kept changing while it was read")
+
+    def _holds(self, tip: Manifest, epoch: int) -> bool:
+        """Whether the last checkpoint holds a batch. One that was edited on its way into the directory is another."""
+        owner = self._who.owner if self._who else None
+        if owner is not None and owner.edits and owner.at == tip.at:
+            return tip.epoch > epoch
+        return tip.epoch >= epoch
 
     def _nothing(self, batches: Batches, broken: Mapping[int, str]) -> NotYet:
         if broken:
@@ -300,7 +307,7 @@ class Capturer:
     ) -> Taken | Same | None:
         """Make a checkpoint of a cut; None if a file of it went or changed before it was read."""
         publisher = self._stand()
-        if publisher.tip is not None and publisher.tip.epoch >= cut.epoch:
+        if publisher.tip is not None and self._holds(publisher.tip, cut.epoch):
             # Another capture published it between our look and our claim: it is in what the generation began from.
             return None
         draft = publisher.begin(cut.epoch, requests=requests)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.decide.spark_versions import rejects
-from holdfast.errors import HasSinks, InvalidManifest, PlaceNotEmpty, SparkRejects, UnfinishedRestore
+from holdfast.errors import BadURL, HasSinks, InvalidManifest, PlaceNotEmpty, SparkRejects, UnfinishedRestore
 from holdfast.ids import new_token, now_ms
 from holdfast.laying import Folder, Place, Progress, StoreFolder, lay_files
 from holdfast.manifest import Manifest
@@ -29,7 +31,7 @@ from holdfast.spark.sinking import FileSink, Sinking
 from holdfast.spark.succession import OWNER
 from holdfast.store.retry import RetryPolicy
 
-__all__ = ["Changes", "FileSink", "Laid", "lay_down"]
+__all__ = ["Changes", "FileSink", "Laid", "Regrow", "Regrown", "lay_down"]
 
 UNFINISHED = "holdfast restore is not finished"
 """Stands where Spark expects the query's id: it fails with these words. Longer ones it would not repeat."""
@@ -83,6 +85,21 @@ class Laid:
         return tuple(said)
 
 
+@dataclass(frozen=True)
+class Regrown:
+    """What became of the state in a folder: its last batch now, the files and bytes, and what was changed in words."""
+
+    epoch: int
+    files: int
+    bytes: int
+    edits: tuple[str, ...]
+
+
+Regrow: TypeAlias = Callable[[Path, str], Regrown]
+"""Changes the state in a folder which is whole but does not count yet. Given are the folder and the address that it
+will have; what it raises leaves nothing behind."""
+
+
 def lay_down(
     records: PipelineRecords,
     manifest: Manifest,
@@ -96,10 +113,12 @@ def lay_down(
     retry: RetryPolicy | None = None,
     progress: Progress | None = None,
     layer: Layer | None = None,
+    regrow: Regrow | None = None,
 ) -> Laid:
     """Lay a Spark checkpoint down below `destination`, a new local folder or a new prefix in an object store.
 
-    With a `layer` Spark's executors move the bytes; without one this process does.
+    With a `layer` Spark's executors move the bytes; without one this process does. `regrow` changes the state on the
+    way, in a local folder only.
     `spark` is the version that is to go on from it: that of the installed pyspark, unless said otherwise. Before
     anything is written this raises PlaceNotEmpty if something is there, HasSinks without `state_only`, SparkRejects,
     SinkLogGone, and BadValue for a change that fits nothing; after that DamagedArtifact if a byte is not what was
@@ -109,6 +128,10 @@ def lay_down(
     changes = changes or Changes()
     _refuse(manifest, state_only)
     place = SparkPlace(destination, options or {}, retry)
+    if regrow is not None and place.folder is None:
+        raise BadURL(
+            place.spelled(), "state is changed in a local folder: capture that, and restore it where it is to be"
+        )
     moving = Moving(records, manifest)
     _refuse_version(moving, manifest, spark or _installed())
     root = place.spelled(manifest.metadata.get(DIRECTORY, ""))
@@ -127,7 +150,7 @@ def lay_down(
         token=new_token(),
         created_ms=now_ms(),
     )
-    return _Laying(records, manifest, moving, rewritten, sinking, progress, layer).into(place, begun)
+    return _Laying(records, manifest, moving, rewritten, sinking, progress, layer, regrow).into(place, begun)
 
 
 def _refuse(manifest: Manifest, state_only: bool) -> None:
@@ -198,14 +221,20 @@ class _Laying:
     sinking: Sinking | None
     progress: Progress | None
     layer: Layer | None
+    regrow: Regrow | None
 
     def into(self, place: SparkPlace, begun: _Begun) -> Laid:
         """Write it all. The sink's log is last before the directory counts: nobody starts from it with the old log."""
+        became = Regrown(self.manifest.epoch, len(self.moving.files), 0, ())
         if place.folder is not None:
             folder = Folder(place.folder)
             with folder.opened():
                 size = self._fill(folder, place, begun)
                 folder.write(METADATA, self.moving.metadata(begun.query_id))
+                if self.regrow is not None:
+                    became = self.regrow(folder.partial, begun.root)
+                    size = became.bytes
+                folder.write(OWNER, self._owner(begun, became.edits))
                 kept = self.sinking.act() if self.sinking else None
         else:
             marked = StoreFolder(place.store(), METADATA)
@@ -214,16 +243,17 @@ class _Laying:
             with marked.opened(begun.mark()):
                 begun = begun.adopt(place.spelled(), marked.mark)
                 size = self._fill(marked, place, begun)
+                marked.write(OWNER, self._owner(begun, ()))
                 kept = self.sinking.act() if self.sinking else None
                 marked.lift(self.moving.metadata(begun.query_id))
         return Laid(
             destination=begun.root,
-            files=len(self.moving.files),
+            files=became.files,
             bytes=size,
-            epoch=self.manifest.epoch,
+            epoch=became.epoch,
             query_id=begun.query_id,
             fork=begun.fork,
-            edits=tuple(self.rewritten.edits),
+            edits=(*self.rewritten.edits, *became.edits),
             sink=self.sinking.sink.spelled() if self.sinking else self.manifest.metadata.get(SINK),
             sink_log=self.sinking.copy.spelled() if self.sinking else None,
             sink_applied=self.sinking is not None and self.sinking.apply,
@@ -231,18 +261,18 @@ class _Laying:
         )
 
     def _fill(self, place: Place, destination: SparkPlace, begun: _Begun) -> int:
-        """Write all but `metadata`, and give the bytes of the whole without Holdfast's own."""
+        """Write all but `metadata` and Holdfast's own, and give the bytes of the whole."""
         changed = self.rewritten.files
         files = {name: a for name, a in self.moving.files.items() if name not in changed and name != METADATA}
         if self.layer is not None:
             size = self.layer.lay(self.records, files, place, destination, self.progress)
         else:
             _, size = lay_files(self.records, files, place, self.progress)
-        for name, data in {**changed, OWNER: self._owner(begun)}.items():
+        for name, data in changed.items():
             place.write(name, data)
         return size + sum(map(len, changed.values())) + len(self.moving.metadata(begun.query_id))
 
-    def _owner(self, begun: _Begun) -> bytes:
+    def _owner(self, begun: _Begun, regrown: tuple[str, ...]) -> bytes:
         manifest = self.manifest
         owner = Owner(
             token=begun.token,
@@ -256,6 +286,6 @@ class _Laying:
             query_id=begun.query_id,
             fork=begun.fork,
             created_ms=begun.created_ms,
-            edits=self.rewritten.edits,
+            edits=[*self.rewritten.edits, *regrown],
         )
         return seal(owner)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.manifest import ConnectorOffset
@@ -97,7 +97,7 @@ class CommitEntry:
 class OperatorMetadata:
     """What Spark keeps of a stateful operator: its name, its stores, and (version 2) absolute paths of its schemas.
 
-    `variables` are the kinds of state that a transformWithState keeps, such as ListState.
+    `variables` are the kinds of state that a transformWithState keeps, such as ListState; `properties` tell more.
     """
 
     version: int
@@ -106,6 +106,7 @@ class OperatorMetadata:
     stores: tuple[str, ...]
     schema_paths: tuple[str, ...]
     variables: tuple[str, ...] = ()
+    properties: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_query_id(data: bytes) -> str:
@@ -175,6 +176,7 @@ def parse_operator(data: bytes) -> OperatorMetadata:
             tuple(str(store["storeName"]) for store in stores),
             tuple(str(path) for store in stores for path in store.get("stateSchemaFilePaths", ())),
             tuple(str(variable["stateVariableType"]) for variable in properties.get("stateVariables", ())),
+            properties,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"its fields are not understood: {error!r}") from None
