@@ -75,6 +75,7 @@ HoldfastError                      exit 1
     ├── BadValue                   HF-6004
     ├── SinkUnfit                  HF-6007  rows that a sink could never take
     ├── NotLoadable                HF-6008  a MODULE:ATTR that gives no pipeline
+    ├── BadConfig                  HF-6020  a holdfast.toml that says something else than it means
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -88,6 +89,7 @@ from typing import ClassVar
 __all__ = [
     "AccessDenied",
     "BackgroundFailed",
+    "BadConfig",
     "BadInput",
     "BadName",
     "BadReference",
@@ -866,6 +868,22 @@ class NotLoadable(BadInput):
     advice = (
         "MODULE:ATTR names a Pipeline, or a function without arguments that returns one; this folder is searched too."
     )
+
+
+@dataclass(eq=False)
+class BadConfig(BadInput):
+    """`place` is the key in the file, with dots; empty where the file as a whole is meant."""
+
+    file: str
+    place: str
+    why: str
+    code = "HF-6020"
+    template = "{file}: {place}: {why}"
+    advice = "`holdfast watch --config FILE --check` says what a file means; docs/reference/config.md has every key."
+
+    @property
+    def message(self) -> str:
+        return ": ".join(part for part in (self.file, self.place, self.why) if part)
 
 
 @dataclass(eq=False)
