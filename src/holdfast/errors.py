@@ -19,6 +19,7 @@ HoldfastError                      exit 1
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
+├── StateUnusable                  HF-1130  a sidecar's own file can't be read or written
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -155,6 +156,7 @@ __all__ = [
     "SourcesGone",
     "SparkGone",
     "SparkRejects",
+    "StateUnusable",
     "StillNeeded",
     "StillRunning",
     "StoreError",
@@ -355,6 +357,18 @@ class ExecutorsFailed(HoldfastError):
     code = "HF-1122"
     template = "Spark's executors can't move the bytes: {why}"
     advice = "Each of them needs the Holdfast that the driver has, and a way to the directory and to the repository."
+
+
+@dataclass(eq=False)
+class StateUnusable(HoldfastError):
+    file: str
+    why: str
+    code = "HF-1130"
+    template = "the state of the sidecar can't be kept in {file}: {why}"
+    advice = (
+        "Name a file that can be written with `state` in holdfast.toml. Without the old one every alert that holds is "
+        "told once more, and that is all."
+    )
 
 
 @dataclass(eq=False)

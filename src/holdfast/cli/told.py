@@ -1,4 +1,4 @@
-"""Being told to stop: for verbs that run until then."""
+"""Being told to stop, or to read a file again: for verbs that run until then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["told_to_stop"]
+__all__ = ["told_to_read_again", "told_to_stop"]
 
 
 @contextmanager
@@ -25,3 +25,18 @@ def told_to_stop() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def told_to_read_again() -> Iterator[threading.Event]:
+    """An event that SIGHUP sets; whoever has seen it clears it."""
+    again = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        again.set()
+
+    before = signal.signal(signal.SIGHUP, handle)
+    try:
+        yield again
+    finally:
+        signal.signal(signal.SIGHUP, before)
