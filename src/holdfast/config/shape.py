@@ -1,4 +1,7 @@
-"""The tables of holdfast.toml and what each key means: docs/reference/config.md is written from here."""
+"""The tables of holdfast.toml and what each key means.
+
+docs/reference/config.md is written from here: from the docstring of each table and the description of each key.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +57,7 @@ def _says(description: str, **more: Any) -> msgspec.Meta:
     return msgspec.Meta(description=description, **more)
 
 
-class _Table(msgspec.Struct, kw_only=True, frozen=True):
-    """One table of the file; its docstring and the description of each key are the reference."""
-
-
-class RepositoryTable(_Table):
+class RepositoryTable(msgspec.Struct, kw_only=True, frozen=True):
     """Where the checkpoints are kept. Without it `--repo` or HOLDFAST_REPO says so."""
 
     url: Annotated[str, _says("The repository: a path, or `file://`, `s3://`, `gs://`, `az://`.")]
@@ -66,7 +65,7 @@ class RepositoryTable(_Table):
     retry: Annotated[Duration, _says("How long to keep trying when the store fails.")] = Duration("60s")
 
 
-class WatchTable(_Table):
+class WatchTable(msgspec.Struct, kw_only=True, frozen=True):
     """What holds for every pipeline and root that does not say otherwise."""
 
     every: Annotated[Schedule, _says('How often to capture: `30s`, `5m`, `"10 batches"`.')] = parse_every("30s")
@@ -75,7 +74,7 @@ class WatchTable(_Table):
     ] = Duration("90s")
 
 
-class KeepTable(_Table):
+class KeepTable(msgspec.Struct, kw_only=True, frozen=True):
     """Which checkpoints to keep, as `holdfast prune` has it; the rules add up. Without it nothing is removed."""
 
     last: Annotated[int, _says("The newest so many.", ge=0)] = 0
@@ -96,7 +95,7 @@ class KeepTable(_Table):
         return KeepPolicy(self.last, self.hourly, self.daily, self.weekly, self.monthly, within_ms)
 
 
-class PipelineTable(_Table):
+class PipelineTable(msgspec.Struct, kw_only=True, frozen=True):
     """One pipeline. The name of the table is the name of the pipeline."""
 
     directory: Annotated[
@@ -116,7 +115,7 @@ class PipelineTable(_Table):
     checkpoint_age: Annotated[Duration | None, _says("In place of the one in `[alerts]`.")] = None
 
 
-class RootTable(_Table):
+class RootTable(msgspec.Struct, kw_only=True, frozen=True):
     """A folder: every Spark checkpoint directory below it is captured, and new ones are found within a minute.
 
     Pipelines are named by their paths below it, with dots for slashes; the name of the table is yours.
@@ -130,21 +129,21 @@ class RootTable(_Table):
     checkpoint_age: Annotated[Duration | None, _says("In place of the one in `[alerts]`.")] = None
 
 
-class CheckTable(_Table):
+class CheckTable(msgspec.Struct, kw_only=True, frozen=True):
     """Regular checks of every pipeline, as `holdfast check` does them. Without it none are made."""
 
     every: Annotated[Duration, _says("How often to check each pipeline.")] = Duration("1d")
     read_data: Annotated[float, _says("Percent of the data to read and compare with its digests.", ge=0, le=100)] = 0.0
 
 
-class ReachTable(_Table):
+class ReachTable(msgspec.Struct, kw_only=True, frozen=True):
     """How often pipelines with `code` are asked how far back they can go. It starts Spark for a moment."""
 
     every: Annotated[Duration, _says("How often to ask each pipeline.")] = Duration("1h")
     timeout: Annotated[Duration, _says("How long it may take.")] = Duration("10m")
 
 
-class ReceiverTable(_Table):
+class ReceiverTable(msgspec.Struct, kw_only=True, frozen=True):
     """Who is told of alerts: a webhook or a command. The name of the table is yours."""
 
     webhook: Annotated[str | None, _says("A URL that gets each message as a POST of JSON.")] = None
@@ -186,7 +185,7 @@ def _is_http(url: str) -> bool:
         return False
 
 
-class AlertsTable(_Table):
+class AlertsTable(msgspec.Struct, kw_only=True, frozen=True):
     """What is worth telling, and whom."""
 
     checkpoint_age: Annotated[Duration | None, _says("The newest checkpoint may be so old. Off if it is left out.")] = (
@@ -221,7 +220,7 @@ class AlertsTable(_Table):
         )
 
 
-class Config(_Table):
+class Config(msgspec.Struct, kw_only=True, frozen=True):
     """The whole file."""
 
     repository: Annotated[RepositoryTable | None, _says("Where the checkpoints are kept.")] = None

@@ -181,7 +181,10 @@ def _judge_one(facts: Facts, rules: Rules, now_ms: int) -> Iterator[tuple[Rule, 
     """The alerts of each rule whose facts are known, with the subject if it is known of that alone."""
     name = facts.pipeline
     if rules.checkpoint_age_ms is not None and (facts.looked or facts.unseen):
-        yield "checkpoint-age", "", _too_old(facts, rules, rules.checkpoint_age_ms, now_ms)
+        old = list(_too_old(facts, rules, rules.checkpoint_age_ms, now_ms))
+        if facts.looked or old:
+            # What could not be seen so far may well be too old, and was told so before.
+            yield "checkpoint-age", "", old
     if rules.capture_failures is not None:
         if facts.capture is not None and (facts.capture.failing is not None or facts.capture.refused):
             yield "capture", "", _failing(name, facts.capture, rules.capture_failures)

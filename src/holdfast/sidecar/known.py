@@ -56,7 +56,9 @@ class Known:
         with self._lock:
             self._of(pipeline, now_ms).ways_back = ways
 
-    def facts(self, member: Member, checked: list[str] | None, *, is_checked: bool, now_ms: int) -> Facts:
+    def facts(
+        self, member: Member, checked: list[str] | None, *, is_checked: bool, first_seen_ms: int, now_ms: int
+    ) -> Facts:
         """All that is known of a pipeline; `checked` is what the last check found, None if there was none."""
         with self._lock:
             known = self._of(member.name, now_ms)
@@ -65,7 +67,8 @@ class Known:
             has_looked = known.looked and (checked is not None or not is_checked)
             return Facts(
                 member.name,
-                known.since_ms,
+                # That it never had a checkpoint is known only once somebody could look.
+                first_seen_ms if known.looked else known.since_ms,
                 newest=known.newest,
                 looked=known.looked,
                 unseen=known.unseen,

@@ -37,6 +37,7 @@ class _File(msgspec.Struct, kw_only=True):
     told: dict[str, dict[str, Told]] = {}
     damaged: dict[str, Damaged] = {}
     ran: dict[str, int] = {}
+    seen: dict[str, int] = {}
 
 
 class Memory:
@@ -116,6 +117,14 @@ class Memory:
                 self._write()
 
     # ---- upkeep ----
+
+    def first_seen(self, pipeline: str, now_ms: int) -> int:
+        """When a pipeline was first looked for, by this sidecar or one before it."""
+        with self._lock:
+            if pipeline not in self._file.seen:
+                self._file.seen[pipeline] = now_ms
+                self._write()
+            return self._file.seen[pipeline]
 
     def damaged(self, pipeline: str) -> Damaged | None:
         """What the last check found, None if none was made."""

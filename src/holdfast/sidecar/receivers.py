@@ -57,17 +57,19 @@ class Webhook:
         connections: list[HTTPConnection] = []
         opener = urllib.request.build_opener(_Opened(connections), _OpenedSafely(connections), _NotElsewhere())
         # The timeout of a socket begins anew with every byte: one that drips would never end.
-        end = threading.Timer(self._timeout, _hang_up, [connections])
+        hung_up = threading.Event()
+        end = threading.Timer(self._timeout, _hang_up, [connections, hung_up])
         end.daemon = True
         end.start()
         try:
             with opener.open(request, timeout=self._timeout):
-                return
+                if hung_up.is_set():  # in the middle of an answer, which then looks as if it were all of it
+                    raise TimeoutError
         except urllib.error.HTTPError as error:
             error.close()
             raise Refused(f"it answered {error.code}") from None
         except (OSError, HTTPException, ValueError) as error:
-            raise Refused(self._why(error, ended=not end.is_alive())) from None
+            raise Refused(self._why(error, ended=hung_up.is_set())) from None
         finally:
             end.cancel()
 
@@ -93,7 +95,7 @@ class _Opened(urllib.request.HTTPHandler):
             self._connections.append(HTTPConnection(host, **more))
             return self._connections[-1]
 
-        return self.do_open(connect, req)  # type: ignore[arg-type]  # called as the class would be
+        return self.do_open(connect, req)
 
 
 class _OpenedSafely(urllib.request.HTTPSHandler):
@@ -107,7 +109,7 @@ class _OpenedSafely(urllib.request.HTTPSHandler):
             self._connections.append(connection)
             return connection
 
-        return self.do_open(connect, req)  # type: ignore[arg-type]  # called as the class would be
+        return self.do_open(connect, req)
 
 
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
@@ -116,7 +118,8 @@ class _NotElsewhere(urllib.request.HTTPRedirectHandler):
         raise Refused(f"it answered {code}: redirects are not followed")
 
 
-def _hang_up(connections: list[HTTPConnection]) -> None:
+def _hang_up(connections: list[HTTPConnection], hung_up: threading.Event) -> None:
+    hung_up.set()
     for connection in connections:
         with contextlib.suppress(OSError):
             if connection.sock is not None:

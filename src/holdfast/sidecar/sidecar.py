@@ -226,7 +226,8 @@ class Sidecar:
         for member in members.values():
             damaged = self._memory.damaged(member.name) if is_checked else None
             checked = None if damaged is None else damaged.what
-            facts = self._known.facts(member, checked, is_checked=is_checked, now_ms=now)
+            seen = self._memory.first_seen(member.name, now)
+            facts = self._known.facts(member, checked, is_checked=is_checked, first_seen_ms=seen, now_ms=now)
             asked.append((facts, self._config.alerts.rules(member.checkpoint_age)))
         before = self._memory.standing()
         after = stand(before, judge(asked, now, complete=complete), now)
