@@ -66,7 +66,7 @@ def test_help_has_a_description_and_examples_that_parse(name: str) -> None:
 
 
 def test_every_verb_has_a_file_and_every_file_of_a_verb_is_listed() -> None:
-    shared = {"__init__", "common", "failures", "group", "loading", "told", "render", "text"}
+    shared = {"__init__", "common", "failures", "group", "loading", "told", "render", "showing", "sidecar", "text"}
     files = {path.stem for path in (ROOT / "src" / "holdfast" / "cli").glob("*.py")} - shared
     assert files == set(VERBS)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.handles import Repository
     from holdfast.sidecar import Sidecar
 
-__all__ = ["not_available", "run_config", "show_config"]
+__all__ = ["run_config", "show_config"]
 
 POLL = 0.2
 LOOKED_AT_EVERY = 25
@@ -57,7 +57,7 @@ class _Running:
         self._polls = 0
 
     def run(self, stop: threading.Event, again: threading.Event) -> None:
-        sidecar = self._made()
+        sidecar: Sidecar | None = self._made()
         while sidecar is not None:
             stamp = self._stamp()
             with ThreadPoolExecutor(1, thread_name_prefix="holdfast-sidecar") as pool:
@@ -148,6 +148,7 @@ def _retry(session: Session, config: Config) -> Any:
 def show_config(session: Session, file: str) -> None:
     """Say what a file means, without running any of it. The repository is not asked."""
     from holdfast.config import read_config
+    from holdfast.sidecar.meaning import not_available
     from holdfast.sidecar.sidecar import state_file
     from holdfast.store.address import redact
 
@@ -237,19 +238,3 @@ def _alerts(config: Config) -> Iterator[tuple[str, str]]:
     yield "retention", f"under {alerts.retention.text}" if alerts.retention else "off"
     yield "way-back", "on" if alerts.way_back else "off"
     yield "repeat", f"every {alerts.repeat.text}" if alerts.repeat else "never"
-
-
-def not_available(config: Config) -> Iterator[str]:
-    """What the file asks for, or seems to, and can't have."""
-    alerts = config.alerts
-    asked = [name for name, on in (("retention", alerts.retention), ("way-back", alerts.way_back)) if on]
-    without = [name for name, table in config.pipelines.items() if table.code is None]
-    without += [f"all of {name}" for name in config.roots]
-    if asked and without:
-        yield f"{' and '.join(asked)} of {', '.join(without)}: only `code` can ask their sinks and sources"
-    if alerts.damage and config.check is None:
-        yield "damage beyond what a look at the newest checkpoint runs into: give a [check]"
-    if not alerts.to:
-        yield "alerts by webhook or command: there is no [alerts.to.NAME]"
-    if not (config.pipelines or config.roots):
-        yield "anything at all: there are neither [pipelines.NAME] nor [roots.NAME]"
