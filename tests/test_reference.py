@@ -10,9 +10,11 @@ from types import ModuleType
 import pytest
 
 import holdfast
+import holdfast.config
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+TABLES = set(holdfast.config.__all__) - {"Duration", "read_config", "read_repository"}
 WORDS = {
     word
     for code in re.findall(r"`([^`\n]+)`", (REFERENCE / "api.md").read_text(encoding="utf-8"))
@@ -32,6 +34,16 @@ def script(name: str) -> ModuleType:
 def test_the_page_of_errors_is_what_the_errors_say() -> None:
     text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
     assert script("errors_reference").page(text) == text, "run scripts/errors_reference.py"
+
+
+def test_the_page_of_the_config_is_what_the_tables_say() -> None:
+    text = (REFERENCE / "config.md").read_text(encoding="utf-8")
+    assert script("config_reference").page(text) == text, "run scripts/config_reference.py"
+
+
+def test_every_table_of_the_config_has_its_section() -> None:
+    tables = {kind for kind in vars(holdfast.config).values() if isinstance(kind, type) and kind.__name__ in TABLES}
+    assert set(script("config_reference").TABLES.values()) == tables
 
 
 def test_every_public_name_stands_in_the_reference() -> None:

@@ -170,6 +170,17 @@ def test_a_directory_that_needs_a_person_is_told_and_the_others_go_on(
         cluster.until_told("firing capture/orders", "resolved capture/orders")
 
 
+def test_a_root_that_can_not_be_looked_through_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.spark.watch_each.SCAN", 0.1)
+    root = cluster.root / "ck"
+    root.write_text("no folder")
+    cluster.write(f'[roots.lake]\ndirectory = "{root}"')
+    with cluster.running():
+        cluster.until_told("firing capture/roots.lake")
+        root.unlink()
+        cluster.until_told("firing capture/roots.lake", "resolved capture/roots.lake")
+
+
 def test_damage_is_told_and_over_only_once_the_very_bytes_are_good_again(cluster: Cluster) -> None:
     cluster.query("orders")
     cluster.write(cluster.watched("orders"), '[check]\nevery = "200ms"\nread_data = 100')

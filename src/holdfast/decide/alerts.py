@@ -206,7 +206,7 @@ def _too_old(facts: Facts, rules: Rules, limit_ms: int, now_ms: int) -> Iterator
     age_ms = now_ms - began_ms
     if age_ms < limit_ms:
         return
-    name, shown = facts.pipeline, show_age(age_ms)
+    name, shown = facts.pipeline, _span(age_ms)
     if facts.newest is None:
         summary = f"{name} has no checkpoint, {shown} after it was first looked for"
     else:
@@ -264,14 +264,14 @@ def _expiring(pipeline: str, ways: Sequence[WayBack], margin_ms: int, now_ms: in
     if gone:
         said.append(f"what comes after {', '.join(gone)} is gone from its sources")
     if near:
-        left = show_age(max(0, near[0][0] - now_ms))
+        left = _span(max(0, near[0][0] - now_ms))
         said.append(f"in {left} the sources begin to lose what comes after {', '.join(name for _, name in near)}")
     if said:
         hint = "Keep the topic for longer, or go back to a newer checkpoint while its rows can still be read."
         yield Alert("retention", pipeline, f"{pipeline}: {'; '.join(said)}", hint)
 
 
-def show_age(milliseconds: int) -> str:
+def _span(milliseconds: int) -> str:
     """A time span as people say it, in its largest unit that makes at least two."""
     for unit, length in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
         if milliseconds >= 2 * length:

@@ -38,6 +38,11 @@ class Fleet:
     watches: WatchMany
     root: str | None
 
+    @property
+    def scans(self) -> CaptureFacts:
+        """How the look for directories goes."""
+        return CaptureFacts(self.watches.scans_failing, self.watches.scan_error)
+
     def captures(self) -> dict[str, CaptureFacts]:
         """How the captures of each pipeline go."""
         refused = self.watches.refusals()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.config import Config
-from holdfast.decide.alerts import judge, stand
+from holdfast.decide.alerts import Facts, Rules, judge, stand
 from holdfast.decide.schedule import Schedule, ScheduleState, due
 from holdfast.errors import Damage
 from holdfast.gc import Removed
@@ -229,6 +229,9 @@ class Sidecar:
             seen = self._memory.first_seen(member.name, now)
             facts = self._known.facts(member, checked, is_checked=is_checked, first_seen_ms=seen, now_ms=now)
             asked.append((facts, self._config.alerts.rules(member.checkpoint_age)))
+        scans = Rules(capture_failures=self._config.alerts.capture_failures or None, damage=False, way_back=False)
+        roots = [fleet for fleet in self._fleets if fleet.root is not None]
+        asked += [(Facts(f"roots.{fleet.root}", now, capture=fleet.scans), scans) for fleet in roots]
         before = self._memory.standing()
         after = stand(before, judge(asked, now, complete=complete), now)
         for key in before.keys() - after.keys():

@@ -89,6 +89,9 @@ class WatchMany:
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
         self._names: frozenset[str] | None = None
+        self.scans_failing: int | None = None
+        """How many scans in a row have failed, None before the first; `scan_error` is why."""
+        self.scan_error = ""
         self._scan: Future[Mapping[str, Sequence[str]]] | None = None
         self._next_scan = float("-inf")
 
@@ -147,8 +150,10 @@ class WatchMany:
     def _take_in(self, scan: Future[Mapping[str, Sequence[str]]], now: float) -> None:
         error = scan.exception()
         if isinstance(error, Exception):
+            self.scans_failing, self.scan_error = (self.scans_failing or 0) + 1, str(error)
             self._tell("", Failed(error, SCAN))
             return
+        self.scans_failing = 0
         names = scan.result()
         for name in [*self._watched]:
             watched = self._watched[name]
