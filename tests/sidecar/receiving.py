@@ -78,7 +78,7 @@ def receiving() -> Iterator[Inbox]:
         server.server_close()
 
 
-def until(holds: Callable[[], object], what: object = "", seconds: float = 60.0) -> None:
+def until(holds: Callable[[], object], what: object = "", seconds: float = 120.0) -> None:
     """Wait until something holds; fails with `what` if it never does."""
     deadline = time.monotonic() + seconds
     while not holds():

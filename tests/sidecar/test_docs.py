@@ -25,7 +25,8 @@ CLUSTER, ALERTS = DOCS / "sidecar-for-a-cluster.md", DOCS / "alerts.md"
 
 
 def blocks(page: Path, kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for each, text in every if each == kind]
 
 
 FILES = [*blocks(CLUSTER, "toml"), *blocks(ALERTS, "toml")]

@@ -95,6 +95,8 @@ class Sidecar:
                         stop.wait(TICK)
                 finally:
                     self._halt.set()
+                    for pool in (lookers, keepers):
+                        pool.shutdown(wait=False, cancel_futures=True)
                     for teller in self._tellers:
                         teller.stop()
         finally:
