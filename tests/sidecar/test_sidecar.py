@@ -17,6 +17,8 @@ from holdfast.config import read_config
 from holdfast.sidecar import Sidecar
 from holdfast.sidecar.events import Done, Event, NotTaken, NotYetOurs, Undone
 from holdfast.spark.watch import Captured, Ended, Failed
+from holdfast.spark.watch_each import find_directories
+from holdfast.store import Directory
 from sidecar.receiving import Inbox, until
 from spark.directories import MadeDirectory
 
@@ -326,7 +328,7 @@ def test_checkpoints_that_no_rule_keeps_are_pruned_and_a_failing_prune_is_told(c
         until(lambda: "resolved upkeep/orders/prune" in cluster.inbox.told(), cluster.inbox.told)
 
 
-def test_all_directories_below_a_root_are_looked_after(cluster: Cluster) -> None:
+def test_all_directories_below_a_root_are_looked_after(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("team/a", "team/b"):
         cluster.query(name)
     root = f'[roots.lake]\ndirectory = "{cluster.root}/ck/team"\ncheckpoint_age = "1ms"'
@@ -335,8 +337,14 @@ def test_all_directories_below_a_root_are_looked_after(cluster: Cluster) -> None
         until(lambda: cluster.captured("a") and cluster.captured("b"))
         until(lambda: {name for name, event in told if isinstance(event, Done)} == {"a", "b"})
         until(lambda: sorted(cluster.inbox.told()) == ["firing checkpoint-age/a", "firing checkpoint-age/b"])
+
+    def slowly(place: Directory) -> list[str]:
+        time.sleep(1)
+        return find_directories(place)
+
+    monkeypatch.setattr("holdfast.spark.watch_each.find_directories", slowly)
     with cluster.running() as told:
-        until(lambda: len(cluster.events) > 0)
-        until(lambda: [name for name, _ in told].count("a") >= 1)
+        until(lambda: {"a", "b"} <= {name for name, _ in told})
+        time.sleep(0.3)
     assert len(cluster.inbox.taken) == 2, "they are not given up before they are found again"
     assert not [event for _, event in told if isinstance(event, Done)], "and not checked again before an hour is over"
