@@ -288,6 +288,6 @@ def test_a_sidecar_asks_in_a_process_of_its_own_which_starts_spark(place: Place)
     (place.root / "jobs_of_sidecar.py").write_text(STARTED.format(root=str(place.root)))
     ask = ask_in_a_process(place.repository, ReachTable(), place.root, threading.Event())
     found = ways_back(ask("sums", "jobs_of_sidecar:sums"))
-    assert found[-1] == WayBack("the newest checkpoint")
+    assert found == [WayBack("the newest checkpoint", {}, [])]
     with pytest.raises(UserCodeFailed, match="it makes the pipeline 'sums', not 'other'"):
         ask("other", "jobs_of_sidecar:sums")
