@@ -57,12 +57,13 @@ def test_every_file_that_is_shown_can_be_read(text: str, tmp_path: Path) -> None
 
 
 def test_every_command_that_is_shown_parses() -> None:
+    above = click.Context(cli, **cli.context_settings)
     shown = [line for page in (CLUSTER, ALERTS) for block in blocks(page, "") for line in block.splitlines()]
     for line in (line for line in shown if line.startswith("holdfast ")):
         _, name, *words = shlex.split(line)
-        verb = cli.get_command(click.Context(cli), name)
+        verb = cli.get_command(above, name)
         assert verb is not None, line
-        verb.make_context(name, words)
+        verb.make_context(name, words, parent=above)
 
 
 def test_the_message_that_is_shown_has_the_fields_of_a_message() -> None:

@@ -14,7 +14,7 @@ import click
 from holdfast.cli.common import Session
 from holdfast.cli.render import Cell, Column, Styled
 from holdfast.cli.showing import Shown
-from holdfast.cli.told import told_to_read_again, told_to_stop
+from holdfast.cli.told import outcome_of, told_to_read_again, told_to_stop
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.schedule import Schedule, show_duration
 from holdfast.errors import HoldfastError
@@ -43,7 +43,7 @@ def run_config(session: Session, file: str) -> None:
         # Not in this thread: a signal handler that sets an event must not find its lock held by the one it interrupts.
         ThreadPoolExecutor(1, thread_name_prefix="holdfast-sidecar") as pool,
     ):
-        pool.submit(_Running(session, Path(file), shown).run, stop, again).result()
+        outcome_of(pool.submit(_Running(session, Path(file), shown).run, stop, again))
     shown.stopped()
 
 

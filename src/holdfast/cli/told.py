@@ -5,10 +5,27 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
-__all__ = ["told_to_read_again", "told_to_stop"]
+__all__ = ["outcome_of", "told_to_read_again", "told_to_stop"]
+
+T = TypeVar("T")
+
+LOOK_UP = 0.5
+
+
+def outcome_of(running: Future[T]) -> T:
+    """What another thread ends with, waited for in the main one so that signals are always seen.
+
+    Python handles them in the main thread alone, and the system may give one to any other: a wait without an end would
+    then sleep through it.
+    """
+    while not wait([running], LOOK_UP).done:
+        pass
+    return running.result()
 
 
 @contextmanager

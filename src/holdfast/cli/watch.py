@@ -13,7 +13,7 @@ import click
 from holdfast.cli.capture import CAPTURING
 from holdfast.cli.common import Session, verb
 from holdfast.cli.showing import Shown
-from holdfast.cli.told import told_to_stop
+from holdfast.cli.told import outcome_of, told_to_stop
 from holdfast.errors import HoldfastError
 
 __all__ = ["command"]
@@ -107,7 +107,7 @@ def command(
         # Not in this thread: a signal handler that sets the event must not find its lock held by the one it interrupts.
         running = pool.submit(run, stop)
         try:
-            running.result()
+            outcome_of(running)
         except HoldfastError as error:
             if not session.as_json:
                 raise
