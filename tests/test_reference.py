@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import holdfast
+import holdfast.config
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+TABLES = set(holdfast.config.__all__) - {"Duration", "read_config", "read_repository"}
 
 
 def script(name: str) -> ModuleType:
@@ -30,6 +32,16 @@ def test_the_page_of_errors_is_what_the_errors_say() -> None:
 def test_the_page_of_the_api_is_what_signatures_and_docstrings_say() -> None:
     text = (REFERENCE / "api.md").read_text(encoding="utf-8")
     assert script("api_reference").page(text) == text, "run scripts/api_reference.py"
+
+
+def test_the_page_of_the_config_is_what_the_tables_say() -> None:
+    text = (REFERENCE / "config.md").read_text(encoding="utf-8")
+    assert script("config_reference").page(text) == text, "run scripts/config_reference.py"
+
+
+def test_every_table_of_the_config_has_its_section() -> None:
+    tables = {kind for kind in vars(holdfast.config).values() if isinstance(kind, type) and kind.__name__ in TABLES}
+    assert set(script("config_reference").TABLES.values()) == tables
 
 
 def test_every_public_name_has_its_place_and_every_member_says_what_it_is() -> None:

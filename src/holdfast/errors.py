@@ -22,6 +22,7 @@ HoldfastError                      exit 1
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
 ├── StateNotKept                   HF-1130  what was to hold changed state does not hold it
+├── StateUnusable                  HF-1150  a sidecar's own file can't be read or written
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -90,6 +91,7 @@ HoldfastError                      exit 1
     ├── SinkUnfit                  HF-6007  rows that a sink could never take
     ├── NotLoadable                HF-6008  a MODULE:ATTR that gives no pipeline
     ├── BadKey                     HF-6020  what was given as a key is none, or can't be had
+    ├── BadConfig                  HF-6030  a holdfast.toml that says something else than it means
     └── NotCheckpointable          HF-6005
         └── NotMutable             HF-6006  it can be saved, but only in a Cell
 """
@@ -104,6 +106,7 @@ __all__ = [
     "AccessDenied",
     "ActivatedElsewhere",
     "BackgroundFailed",
+    "BadConfig",
     "BadInput",
     "BadKey",
     "BadName",
@@ -181,6 +184,7 @@ __all__ = [
     "StateFixed",
     "StateNotKept",
     "StateUnreadable",
+    "StateUnusable",
     "StillNeeded",
     "StillRunning",
     "StoreError",
@@ -406,6 +410,18 @@ class StateNotKept(HoldfastError):
     code = "HF-1130"
     template = "the changed state of {checkpoint} did not come out as it was to be: {why}"
     advice = "Nothing was left behind, and the checkpoint is as it was. Try again; if it fails again, report it."
+
+
+@dataclass(eq=False)
+class StateUnusable(HoldfastError):
+    file: str
+    why: str
+    code = "HF-1150"
+    template = "the state of the sidecar can't be kept in {file}: {why}"
+    advice = (
+        "Name a file that can be written with `state` in holdfast.toml. Without the old one every alert that holds is "
+        "told once more, and that is all."
+    )
 
 
 @dataclass(eq=False)
@@ -1042,6 +1058,22 @@ class NotLoadable(BadInput):
     advice = (
         "MODULE:ATTR names a Pipeline, or a function without arguments that returns one; this folder is searched too."
     )
+
+
+@dataclass(eq=False)
+class BadConfig(BadInput):
+    """`place` is the key in the file, with dots; empty where the file as a whole is meant."""
+
+    file: str
+    place: str
+    why: str
+    code = "HF-6030"
+    template = "{file}: {place}: {why}"
+    advice = "`holdfast watch --config FILE --check` says what a file means; docs/reference/config.md has every key."
+
+    @property
+    def message(self) -> str:
+        return ": ".join(part for part in (self.file, self.place, self.why) if part)
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from holdfast import Repository
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOLDFAST_REPO", "NO_COLOR"):
+    for name in ("HOLDFAST_REPO", "HOLDFAST_CONFIG", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
 

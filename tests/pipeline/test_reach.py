@@ -6,8 +6,10 @@ import json
 import os
 import sqlite3
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,14 +19,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cli.sample_repository import invoke
-from holdfast.errors import SinksAhead, SourcesGone
+from holdfast.config import ReachTable, read_config
+from holdfast.decide.alerts import WayBack
+from holdfast.errors import SinksAhead, SourcesGone, UserCodeFailed
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.reach import Reach
+from holdfast.sidecar import Sidecar
+from holdfast.sidecar.upkeep import ask_in_a_process, ways_back
 from holdfast.sinks import Iceberg, Parquet, SQLite
 from holdfast.sinks.contract import Sink
 from pipeline.place import NOW, Place
 from servers import KafkaServer
-from sinks.kafka_topics import make_topic, remake_topic, trim_topic
+from sidecar.receiving import Inbox, receiving, until
+from sinks.kafka_topics import make_topic, remake_topic, set_retention, trim_topic
 from spark.workloads import STORES, configured
 
 
@@ -40,10 +47,10 @@ def reach_at(pipeline: Pipeline, place: Place) -> dict[int, Reach]:
 class Topic:
     """A topic with two partitions, read by a pipeline into a table."""
 
-    def __init__(self, place: Place, server: KafkaServer) -> None:
+    def __init__(self, place: Place, server: KafkaServer, **config: str) -> None:
         self.place = place
         self.bootstrap = server.bootstrap
-        self.name = make_topic(server.bootstrap)
+        self.name = make_topic(server.bootstrap, **config)
 
     def send(self, *numbers: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
@@ -208,3 +215,79 @@ def test_the_command_asks_the_sinks_and_sources_of_a_pipeline(place: Place, monk
     shown = invoke("list", "jobs_of_reach:sums", "--reach", "--repo", url).out
     assert "as long as it is kept" in shown
     assert "log at epoch" in invoke("list", "sums", "--reach", "--repo", url).out
+
+
+@contextmanager
+def sidecar_over(pipeline: Pipeline, place: Place, inbox: Inbox) -> Iterator[None]:
+    file = place.root / "holdfast.toml"
+    file.write_text(
+        f"""
+        [reach]
+        every = "200ms"
+        [pipelines.{pipeline.name}]
+        code = "jobs:pipeline"
+        [alerts]
+        retention = "2d"
+        [alerts.to.chat]
+        webhook = "{inbox.url}"
+        """
+    )
+
+    def ask(_name: str, _code: str) -> list[dict[str, object]]:
+        return [each.document() for each in pipeline.reach(place.repository)]
+
+    sidecar = Sidecar(read_config(file), place.repository, file, tell=lambda _pipeline, _event: None, ask=ask)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(sidecar.run, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+            running.result()
+
+
+def test_a_retention_that_nears_and_a_sink_that_lost_its_way_back_are_told_to_a_receiver(
+    place: Place, kafka_server: KafkaServer
+) -> None:
+    topic = Topic(place, kafka_server, retention_ms="86400000")
+    topic.send(*range(10))
+    topic.run()
+    newest = place.repository.pipeline("numbers").latest()
+    assert newest is not None
+    newest.savepoint("v1")
+    topic.send(*range(10, 20))
+    topic.run()
+    database = place.root / "numbers.db"
+    with receiving() as inbox, sidecar_over(topic.pipeline(), place, inbox):
+        until(lambda: inbox.told() == ["firing retention/numbers"], inbox.told)
+        assert "the sources begin to lose what comes after v1" in inbox.taken[0]["summary"]
+        set_retention(topic.bootstrap, topic.name, 30 * 86_400_000)
+        until(lambda: inbox.told()[1:] == ["resolved retention/numbers"], inbox.told)
+        database.rename(place.root / "aside.db")
+        until(lambda: inbox.told()[2:] == ["firing way-back/numbers/table"], inbox.told)
+        assert "can't go back to v1, the newest checkpoint any more" in inbox.taken[2]["summary"]
+        (place.root / "aside.db").rename(database)
+        until(lambda: inbox.told()[3:] == ["resolved way-back/numbers/table"], inbox.told)
+
+
+STARTED = """
+from pathlib import Path
+from pipeline.place import Place
+from spark.session import start_session
+
+def sums():
+    return Place(Path({root!r}), start_session()).pipeline()
+"""
+
+
+@pytest.mark.soak
+def test_a_sidecar_asks_in_a_process_of_its_own_which_starts_spark(place: Place) -> None:
+    place.inputs(3)
+    place.run(every="1 batch")
+    (place.root / "jobs_of_sidecar.py").write_text(STARTED.format(root=str(place.root)))
+    ask = ask_in_a_process(place.repository, ReachTable(), place.root, threading.Event())
+    found = ways_back(ask("sums", "jobs_of_sidecar:sums"))
+    assert found == [WayBack("the newest checkpoint", {}, [])]
+    with pytest.raises(UserCodeFailed, match="it makes the pipeline 'sums', not 'other'"):
+        ask("other", "jobs_of_sidecar:sums")

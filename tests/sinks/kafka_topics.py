@@ -16,7 +16,15 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 __all__ = [
     "config_of",
@@ -26,6 +34,7 @@ __all__ = [
     "make_topic",
     "records",
     "remake_topic",
+    "set_retention",
     "topic_id",
     "trim_topic",
 ]
@@ -50,6 +59,15 @@ def remake_topic(bootstrap: str, name: str, partitions: int = 2) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
     _await(lambda: name in admin.list_topics(timeout=SECONDS).topics)
+
+
+def set_retention(bootstrap: str, name: str, milliseconds: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+    [done] = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])]
+    ).values()
+    done.result(SECONDS)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

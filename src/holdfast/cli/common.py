@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,19 +31,37 @@ class Session:
         self.as_json: bool = common["json"]
         self.utc: bool = common["utc"]
         self.output = Output(quiet=common["quiet"])
-        self.url: str | None = common.get("repo")
-        self.options: dict[str, str] = dict(common.get("repo_option", ()))
+        self.given_url: str | None = common.get("repo") or None
+        self.given_options: dict[str, str] = dict(common.get("repo_option", ()))
         self.retry_seconds: float | None = common.get("retry_seconds")
         self._key_file: str | None = common.get("key_file")
         self._key_command: str | None = common.get("key_command")
 
     def repository(self) -> Repository:
-        """The repository that --repo or HOLDFAST_REPO names."""
+        """The repository that --repo, HOLDFAST_REPO or the file of HOLDFAST_CONFIG names."""
         return self.open(self.require_url(), self.options, key=self.key())
+
+    @property
+    def url(self) -> str | None:
+        return self._named[0]
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self._named[1]
+
+    @cached_property
+    def _named(self) -> tuple[str | None, dict[str, str]]:
+        file = os.environ.get("HOLDFAST_CONFIG")
+        if self.given_url or not file:
+            return self.given_url, self.given_options
+        from holdfast.config import read_repository
+
+        table = read_repository(file)
+        return (table.url, {**table.options, **self.given_options}) if table else (None, self.given_options)
 
     def require_url(self) -> str:
         if not self.url:
-            raise click.UsageError("Which repository? Give --repo URL, or set HOLDFAST_REPO.")
+            raise click.UsageError("Which repository? Give --repo URL, or set HOLDFAST_REPO or HOLDFAST_CONFIG.")
         return self.url
 
     def open(

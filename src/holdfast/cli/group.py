@@ -100,7 +100,8 @@ class _Verbs(click.Group):
 def cli() -> None:
     """Keep streaming pipelines recoverable: verified, incremental checkpoints in any object store.
 
-    Name the repository with --repo URL or HOLDFAST_REPO: a path, or file://, s3://, gs://, az://.
+    Name the repository with --repo URL or HOLDFAST_REPO: a path, or file://, s3://, gs://, az://. Without both it is
+    the one of the holdfast.toml that HOLDFAST_CONFIG names.
     A REF names a checkpoint: PIPELINE (its newest), PIPELINE@SAVEPOINT, PIPELINE@ID-PREFIX,
     PIPELINE@epoch:N, PIPELINE@slot:G-N or PIPELINE@time:2026-11-15T10:00 (UTC, if no zone is given).
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli.capture import CAPTURING
 from holdfast.cli.common import Session, verb
-from holdfast.cli.render import show_block
-from holdfast.cli.told import told_to_stop
+from holdfast.cli.showing import Shown
+from holdfast.cli.told import outcome_of, told_to_stop
 from holdfast.errors import HoldfastError
-from holdfast.text import clean, size
-
-if TYPE_CHECKING:
-    from holdfast.spark.watch import Captured, Event, Failed
 
 __all__ = ["command"]
 
 
 @verb(
     "watch",
-    click.Argument(["directory"], metavar="DIR"),
+    click.Argument(["directory"], required=False, metavar="[DIR]"),
+    click.Option(["--config"], metavar="FILE", help="Run all that a holdfast.toml asks for, in place of DIR."),
+    click.Option(["--check"], is_flag=True, help="Only say what the file of --config means."),
     click.Option(["--pipeline", "-p"], metavar="NAME", help="The pipeline that the query is."),
-    click.Option(["--every"], required=True, metavar="WHEN", help='How often: 30s, 5m, "10 batches".'),
+    click.Option(["--every"], metavar="WHEN", help='How often: 30s, 5m, "10 batches".'),
     click.Option(
         ["--quiet", "quiet_for"],
         default="90s",
@@ -42,13 +39,17 @@ __all__ = ["command"]
     holdfast watch /data/checkpoints/orders -p orders --every 30s
     holdfast watch s3a://bucket/checkpoints/orders -p orders --every "10 batches" --json
     holdfast watch /data/checkpoints --each --every 5m
+    holdfast watch --config /etc/holdfast.toml --check
+    holdfast watch --config /etc/holdfast.toml
     """,
 )
 def command(
     session: Session,
-    directory: str,
+    directory: str | None,
+    config: str | None,
+    check: bool,
     pipeline: str | None,
-    every: str,
+    every: str | None,
     quiet_for: str,
     each: bool,
     new_timeline: bool,
@@ -65,14 +66,28 @@ def command(
 
     With --each the pipelines are named by their paths below DIR, with dots for slashes. New directories are found
     within a minute, and one that is refused does not stop the others. With --json every event is one line.
+
+    With --config one sidecar does all that a holdfast.toml asks for: captures of many pipelines, retention, checks and
+    alerts. SIGHUP has it take up a changed file; one that is wrong is told and the old one goes on.
     """
+    if config is not None:
+        if directory or pipeline or every or each or new_timeline or dir_option or file_sink or sink_option:
+            raise click.UsageError("With --config all else stands in the file: give neither DIR nor its options.")
+        from holdfast.cli.sidecar import run_config, show_config
+
+        (show_config if check else run_config)(session, config)
+        return
+    if check:
+        raise click.UsageError("--check goes with --config FILE.")
+    if directory is None or every is None:
+        raise click.UsageError("Give DIR and --every WHEN, or --config FILE.")
     if each == (pipeline is not None):
         raise click.UsageError("Give -p NAME, or --each, which names the pipelines by their paths.")
     if each and file_sink:
         raise click.UsageError("--file-sink is the sink of one query: it does not go with --each.")
     from holdfast.capturing import watch_directory, watch_each
 
-    shown = _Shown(session, alone=not each)
+    shown = Shown(session, alone=not each)
     given: dict[str, Any] = {
         "every": every,
         "quiet": quiet_for,
@@ -92,109 +107,9 @@ def command(
         # Not in this thread: a signal handler that sets the event must not find its lock held by the one it interrupts.
         running = pool.submit(run, stop)
         try:
-            running.result()
+            outcome_of(running)
         except HoldfastError as error:
             if not session.as_json:
                 raise
             sys.exit(error.exit_code)
     shown.stopped()
-
-
-class _Shown:
-    """Shows events, one line each. With `alone`, what ends the watch is left to the end of the command."""
-
-    def __init__(self, session: Session, *, alone: bool) -> None:
-        self._session = session
-        self._alone = alone
-        self._lock = threading.Lock()
-        self._captures = self._failures = 0
-
-    def tell(self, pipeline: str, event: Event) -> None:
-        from holdfast.spark.watch import Captured, Failed
-
-        with self._lock:
-            self._captures += isinstance(event, Captured)
-            self._failures += isinstance(event, Failed)
-            if self._session.as_json:
-                self._write_line(pipeline, event)
-            else:
-                self._write(pipeline, event)
-
-    def stopped(self) -> None:
-        if self._session.as_json:
-            self._document({"event": "stopped", "captures": self._captures, "failures": self._failures})
-        else:
-            self._session.output.remark(f"{self._now()}  stopped: {self._captures} captured, {self._failures} failed")
-
-    def _write(self, pipeline: str, event: Event) -> None:
-        from holdfast.spark.watch import Captured, Ended, Failed, Found
-
-        begin = f"{self._now()}  {pipeline or 'all'}"
-        if isinstance(event, Captured):
-            self._session.output.line(f"{begin}  {_captured(event)}")
-        elif isinstance(event, Found):
-            at, epoch = event.manifest.at, event.manifest.epoch
-            self._session.output.remark(f"{begin}  epoch {epoch} is held by {at} already")
-        elif isinstance(event, Failed):
-            click.echo(clean(f"{begin}  failed: {event.error}; again in {event.retry_seconds:.0f} s"), err=True)
-        elif isinstance(event, Ended):
-            if not self._alone:
-                show_block(f"{pipeline}: {event.error.message}", event.error.code, event.error.hint)
-        else:
-            self._session.output.remark(f"{begin}  waiting: {event.why}")
-
-    def _write_line(self, pipeline: str, event: Event) -> None:
-        from holdfast.spark.watch import Captured, Ended, Failed, Found
-
-        if isinstance(event, Captured):
-            fields = _fields(event)
-        elif isinstance(event, Found):
-            fields = {"event": "found", "slot": event.manifest.at, "epoch": event.manifest.epoch}
-        elif isinstance(event, Failed):
-            fields = {"event": "failed", "error": _error(event), "retry_seconds": event.retry_seconds}
-        elif isinstance(event, Ended):
-            fields = {"event": "ended", "error": event.error}
-        else:
-            fields = {"event": "waiting", "why": event.why}
-        self._document({**fields, "pipeline": pipeline or None})
-
-    def _document(self, fields: dict[str, Any]) -> None:
-        from holdfast.report import iso_time, to_json_line
-
-        click.echo(to_json_line({"time": iso_time(int(time.time() * 1000)), **fields}))
-
-    def _now(self) -> str:
-        return self._session.time(int(time.time() * 1000))
-
-
-def _captured(event: Captured) -> str:
-    taken = event.taken
-    behind = taken.committed - taken.manifest.epoch
-    said = (
-        f"epoch {taken.manifest.epoch} is {taken.manifest.at}: {taken.files_read:,} of {taken.files:,} files read "
-        f"({size(taken.bytes_read)}), {event.milliseconds:.0f} ms"
-    )
-    said += f", {behind} behind" if behind > 1 else ""
-    return said + "".join(f"; a newer batch can't be restored: {why}" for why in taken.broken)
-
-
-def _fields(event: Captured) -> dict[str, Any]:
-    taken = event.taken
-    return {
-        "event": "captured",
-        "slot": taken.manifest.at,
-        "checkpoint_id": taken.manifest.checkpoint_id,
-        "epoch": taken.manifest.epoch,
-        "committed": taken.committed,
-        "files": taken.files,
-        "files_read": taken.files_read,
-        "bytes_read": taken.bytes_read,
-        "milliseconds": round(event.milliseconds, 1),
-        "broken": taken.broken,
-    }
-
-
-def _error(event: Failed) -> Any:
-    if isinstance(event.error, HoldfastError):
-        return event.error
-    return {"code": HoldfastError.code, "message": f"unexpected {type(event.error).__name__}: {event.error}"}

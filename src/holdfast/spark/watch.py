@@ -90,10 +90,14 @@ def nobody(pipeline: str, event: Event) -> None:
 
 @dataclass(frozen=True)
 class WatchStatus:
-    """How a watch stands. `lag` is how many committed batches come after the newest checkpoint."""
+    """How a watch stands. `lag` is how many committed batches come after the newest checkpoint.
+
+    `failing` is how many captures in a row have failed, None before the first look that told anything.
+    """
 
     captures: int
     failures: int
+    failing: int | None
     last_error: str | None
     last_checkpoint: Slot | None
     last_epoch: int | None
@@ -131,7 +135,8 @@ class Watcher:
         )
         self._tell = tell
         self._clock = clock
-        self._captures = self._failures = self._failures_in_a_row = 0
+        self._captures = self._failures = 0
+        self._failing: int | None = None
         self._last_error: str | None = None
         self._newest: Manifest | None = None
         self._last_committed: int | None = None
@@ -152,6 +157,7 @@ class Watcher:
         return WatchStatus(
             captures=self._captures,
             failures=self._failures,
+            failing=self._failing,
             last_error=self._last_error,
             last_checkpoint=newest.at if newest else None,
             last_epoch=newest.epoch if newest else None,
@@ -182,7 +188,7 @@ class Watcher:
             return self._refused(refusal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the watch goes on
             return self._failed(error)
-        self._failures_in_a_row = 0
+        self._failing = 0
         self._refused_since = None
         return self.pause
 
@@ -251,9 +257,9 @@ class Watcher:
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1
-        self._failures_in_a_row += 1
+        self._failing = (self._failing or 0) + 1
         self._last_error = str(error)
-        retry = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(self._failures_in_a_row - 1, 10))
+        retry = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(self._failing - 1, 10))
         self._tell(self.records.name, Failed(error, retry))
         return max(retry, self.pause)
 

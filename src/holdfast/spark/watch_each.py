@@ -1,6 +1,7 @@
-"""Watch every Spark checkpoint directory below a root: found anew each minute, in one process with a few threads.
+"""Watch many Spark checkpoint directories, such as all below a root, in one process with a few threads.
 
-Each has its own state; one that is refused or fails never keeps the others from their turn.
+They are found anew each minute. Each has its own state; one that is refused or fails never keeps the others from their
+turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.errors import BadValue, HoldfastError, ObjectMissing
 from holdfast.spark.watch import Ended, Event, Failed, Listener, Waiting, Watcher, WatchStatus, nobody
 from holdfast.store.directory import Directory
 
-__all__ = ["WatchEach", "find_directories", "pipeline_name"]
+__all__ = ["WatchEach", "WatchMany", "find_directories", "pipeline_name"]
 
 SCAN = 60.0
 TICK = 0.1
@@ -64,38 +65,55 @@ class _Watched:
     running: Future[float] | None = None
 
 
-class WatchEach:
-    """Watches all directories below a root. `make(pipeline, relative)` gives the watcher of one.
+class WatchMany:
+    """Watches what `find` finds: the directories that go by the name of each pipeline, which should be one.
 
-    A directory that is refused is told once and tried again after each scan: a person may have put it right.
+    `make(pipeline, directory)` gives the watcher of one. A directory that is refused is told once and tried again after
+    each scan: a person may have put it right.
     """
 
     def __init__(
         self,
-        root: Directory,
+        find: Callable[[], Mapping[str, Sequence[str]]],
         make: Callable[[str, str], Watcher],
         *,
+        threads: int = THREADS,
         tell: Listener = nobody,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.root = root
+        self._find = find
         self._make = make
+        self._threads = threads
         self._tell = tell
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
-        self._is_empty = False
-        self._scan: Future[list[str]] | None = None
+        self._names: frozenset[str] | None = None
+        self.scans_failing: int | None = None
+        """How many scans in a row have failed, None before the first; `scan_error` is why."""
+        self.scan_error = ""
+        self._scan: Future[Mapping[str, Sequence[str]]] | None = None
         self._next_scan = float("-inf")
 
     def status(self) -> dict[str, WatchStatus]:
         """How each watch stands, by the name of its pipeline."""
         return {name: watched.watcher.status() for name, watched in list(self._watched.items())}
 
+    @property
+    def found(self) -> frozenset[str] | None:
+        """The pipelines of the last scan, None before the first that went well."""
+        return self._names
+
+    def refusals(self) -> dict[str, str]:
+        """The pipelines that are not captured because a person has to look, and why."""
+        looked = {name for name, status in self.status().items() if status.failing is not None}
+        names = (self._names or frozenset()) - looked
+        return {name: why for name, why in list(self._refused.items()) if name in names}
+
     def run(self, stop: threading.Event) -> None:
         """Watch until `stop` is set; captures under way are finished first."""
         try:
-            with ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-watch") as pool:
+            with ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-watch") as pool:
                 while not stop.is_set():
                     self.tick(pool)
                     stop.wait(TICK)
@@ -110,7 +128,7 @@ class WatchEach:
             if watched.running is not None and watched.running.done():
                 self._finish(name, watched, now)
         if self._scan is None and now >= self._next_scan:
-            self._scan = pool.submit(find_directories, self.root)
+            self._scan = pool.submit(self._find)
         if self._scan is not None and self._scan.done():
             self._take_in(self._scan, now)
             self._scan, self._next_scan = None, now + SCAN
@@ -129,22 +147,22 @@ class WatchEach:
         else:
             raise error
 
-    def _take_in(self, scan: Future[list[str]], now: float) -> None:
+    def _take_in(self, scan: Future[Mapping[str, Sequence[str]]], now: float) -> None:
         error = scan.exception()
         if isinstance(error, Exception):
+            self.scans_failing, self.scan_error = (self.scans_failing or 0) + 1, str(error)
             self._tell("", Failed(error, SCAN))
             return
-        names: dict[str, list[str]] = {}
-        for relative in scan.result():
-            names.setdefault(pipeline_name(self.root.url, relative), []).append(relative)
+        self.scans_failing = 0
+        names = scan.result()
         for name in [*self._watched]:
             watched = self._watched[name]
             if watched.relative not in names.get(name, ()) and watched.running is None:
                 self._tell(name, Waiting("its directory is gone"))
                 self._drop(name)
-        if not names and not self._is_empty:
+        if not names and self._names != frozenset():
             self._tell("", Waiting("there is no Spark checkpoint directory below"))
-        self._is_empty = not names
+        self._names = frozenset(names)
         self._begin(names, now)
 
     def _begin(self, names: Mapping[str, Sequence[str]], now: float) -> None:
@@ -173,3 +191,24 @@ class WatchEach:
         if self._refused.get(name) != str(error):
             self._refused[name] = str(error)
             self._tell(name, Ended(error))
+
+
+class WatchEach(WatchMany):
+    """Watches all directories below a root, each named by its path there."""
+
+    def __init__(
+        self,
+        root: Directory,
+        make: Callable[[str, str], Watcher],
+        *,
+        tell: Listener = nobody,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(self._below, make, tell=tell, clock=clock)
+        self.root = root
+
+    def _below(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for relative in find_directories(self.root):
+            names.setdefault(pipeline_name(self.root.url, relative), []).append(relative)
+        return names
