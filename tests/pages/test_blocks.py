@@ -20,6 +20,14 @@ from pages.stages import STAGES
 
 BLOCKS = [block for page in PAGES for block in page.blocks]
 WITH_COMMANDS = [block for block in BLOCKS if block.commands]
+ELSEWHERE = {
+    "docs/how-to/alerts.md": "tests/sidecar/test_docs.py",
+    "docs/how-to/change-shuffle-partitions.md": "tests/state/test_snippets.py",
+    "docs/how-to/edit-state.md": "tests/state/test_snippets.py",
+    "docs/how-to/look-into-state.md": "tests/state/test_snippets.py",
+    "docs/how-to/sidecar-for-a-cluster.md": "tests/sidecar/test_docs.py",
+}
+"""Pages whose Python or TOML is run where its room is tested."""
 BESIDE = {"export", "make", "pip", "python3", "rm", "spark-submit"}
 """What else a page may have its reader type."""
 
@@ -31,8 +39,8 @@ def of(language: str) -> list[Block]:
 def look_at(block: Block) -> bool:
     """Whether some test here, or the stage of its page, takes care of it."""
     match block.language:
-        case "python":
-            return block.page in STAGES
+        case "python" | "toml":
+            return block.page in STAGES or block.page in ELSEWHERE
         case "bash" | "console":
             return bool(block.commands)
         case "yaml" | "json" | "sql" | "dockerfile" | "text" | "":
@@ -47,6 +55,11 @@ def test_every_block_is_looked_at(block: Block) -> None:
 
 def test_every_stage_has_its_page() -> None:
     assert set(STAGES) <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
+def test_a_page_that_is_run_elsewhere_is_named_there(page: str, test: str) -> None:
+    assert page.rpartition("/")[2] in (ROOT / test).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", WITH_COMMANDS, ids=str)
