@@ -398,6 +398,25 @@ def own_processor(play: Play) -> None:
     assert orders.check(read_percent=100).damaged == []
 
 
+# ---- encryption, and the dashboard ----
+
+
+def encryption(play: Play) -> None:
+    key = play.here / "key"
+    holdfast.Key.generate().save(key)
+    vault = holdfast.open(str(play.here / "vault"), create=True, key=holdfast.Key.from_file(key))
+    play.stands_for |= {"s3://bucket/vault": str(play.here / "vault"), "~/.holdfast.key": str(key)}
+    play.python()
+    assert play.names["repo"].id == vault.id
+
+
+def dashboard(play: Play) -> None:
+    repository = play.repository()
+    play.stands_for["s3://bucket/holdfast"] = repository.url
+    play.python()
+    assert "<table" in play.names["repo"]._repr_html_()
+
+
 # ---- operations ----
 
 
@@ -452,6 +471,8 @@ STAGES: dict[str, Stage] = {
     "docs/how-to/attach.md": attach,
     "docs/how-to/backfill.md": backfill,
     "docs/how-to/corrupt-checkpoint.md": corrupt_checkpoint,
+    "docs/how-to/dashboard.md": dashboard,
+    "docs/how-to/encryption.md": encryption,
     "docs/how-to/move.md": move,
     "docs/how-to/own-processor.md": own_processor,
     "docs/how-to/pipelines.md": pipelines,

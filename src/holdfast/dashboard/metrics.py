@@ -16,7 +16,7 @@ from holdfast.dashboard.site import of
 from holdfast.ids import now_ms
 from holdfast.report import Glance
 
-__all__ = ["metrics"]
+__all__ = ["Figures", "metrics"]
 
 Figure = Callable[[Glance, int], float | None]
 
@@ -72,7 +72,9 @@ COUNTERS: list[tuple[str, str, Figure]] = [
 ]
 
 
-class _Figures(Collector):
+class Figures(Collector):
+    """What Prometheus is told of the pipelines of a repository."""
+
     def __init__(self, rows: Sequence[Row], now: int) -> None:
         self._rows = rows
         self._now = now
@@ -112,5 +114,5 @@ class _Figures(Collector):
 
 def metrics(request: Request) -> Response:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(of(request).fleet.rows(), now_ms()))
+    registry.register(Figures(of(request).fleet.rows(), now_ms()))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
