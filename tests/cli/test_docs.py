@@ -141,7 +141,7 @@ def complete(words: str) -> list[str]:
 
 
 def test_verbs_and_options_are_completed() -> None:
-    assert complete("holdfast s") == ["show", "state", "savepoint"]
+    assert complete("holdfast s") == ["show", "state", "savepoint", "standby"]
     assert complete("holdfast prune --keep-") == [
         "--keep-last",
         "--keep-hourly",
