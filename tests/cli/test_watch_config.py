@@ -99,7 +99,7 @@ def test_the_same_in_json(file: Path) -> None:
         (["--check"], "--check goes with --config"),
         (["--every", "30s", "-p", "orders"], "Give DIR and --every WHEN, or --config FILE"),
         (["--config", "{file}", "--repo", "elsewhere"], "The file names the repository"),
-        (["--config", "{file}.none"], "HF-6020"),
+        (["--config", "{file}.none"], "HF-6030"),
     ],
 )
 def test_what_does_not_go_together_is_2(file: Path, words: list[str], said: str) -> None:
@@ -113,7 +113,7 @@ def test_a_mistake_in_the_file_is_told_with_its_place(file: Path) -> None:
     answer = invoke("watch", "--config", str(file), "--json")
     assert answer.code == 2
     error = answer.document["error"]
-    assert (error["code"], error["fields"]["place"]) == ("HF-6020", "pipelines.orders.directry")
+    assert (error["code"], error["fields"]["place"]) == ("HF-6030", "pipelines.orders.directry")
     assert "did you mean directory?" in error["message"]
 
 
@@ -200,7 +200,7 @@ def test_a_state_that_can_not_be_kept_ends_it_at_once(file: Path, tmp_path: Path
     file.write_text(f'state = "taken/state.json"\n{file.read_text()}')
     answer = invoke("watch", "--config", str(file))
     assert answer.code == 1
-    assert "HF-1130" in answer.err
+    assert "HF-1150" in answer.err
 
 
 def test_people_read_a_line_for_each_event(file: Path, tmp_path: Path) -> None:
