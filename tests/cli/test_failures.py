@@ -108,6 +108,8 @@ def test_ctrl_c_ends_quietly_with_130(orders: Repository) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell runs in the background ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     requests = orders.pipeline("orders").records
     while not requests.listed(requests.keys.requests, "request"):

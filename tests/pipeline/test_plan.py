@@ -20,7 +20,7 @@ from holdfast.sinks import SQLite
 from pipeline.place import NOW, Place
 from spark.workloads import STORES, configured
 
-SNAPSHOT = re.compile(r"/state/.*(\.zip(\.crc)?$|/SSTs/)")
+SNAPSHOT = re.compile(r"/state/.*(\.zip|/SSTs/)")
 CHANGED = ["aggregate-changed", "filter-below-state"]
 
 

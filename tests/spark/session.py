@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 
 import pyspark
@@ -56,6 +57,8 @@ def start_session(extra: Mapping[str, str] | None = None, master: str = "local[2
     builder = SparkSession.builder.master(master).appName("holdfast-tests")
     for key, value in {**_CONF, **(extra or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    # Spark keeps the folder it is started in, and its Python workers import tests from there: no test's own will do.
+    with chdir(_TESTS.parent):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
