@@ -25,7 +25,7 @@ class EpochCommitted:
 
 @dataclass(frozen=True)
 class CheckpointTaken:
-    """A checkpoint is durable. Only `files_read` and `bytes_read` were new in it."""
+    """A checkpoint is durable. Of its `bytes`, `bytes_read` had to be read; the repository had the others."""
 
     slot: Slot
     epoch: int
