@@ -123,7 +123,8 @@ def _readme_commands(play: Play) -> None:
             checkpointer.save_manifest(draft)
     repository.find("orders").savepoint("before-upgrade")
     os.environ["HOLDFAST_REPO"] = repository.url
-    play.stands_for |= {"s3://bucket/holdfast": repository.url, "az://container": str(play.here)}
+    play.stands_for |= {"s3://bucket/holdfast": repository.url, "az://container": str(play.here), "--init": "--once"}
+    holdfast.open("standby", create=True)
     [block] = [block for block in play.page.of("console") if "holdfast prune" in block.code]
     play.type(*block.commands)
 

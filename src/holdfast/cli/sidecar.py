@@ -14,7 +14,7 @@ import click
 from holdfast.cli.common import Session
 from holdfast.cli.render import Cell, Column, Styled
 from holdfast.cli.showing import Shown
-from holdfast.cli.told import outcome_of, told_to_read_again, told_to_stop
+from holdfast.cli.told import run_beside_signals, told_to_read_again
 from holdfast.decide.retention import KeepPolicy
 from holdfast.decide.schedule import Schedule, show_duration
 from holdfast.errors import HoldfastError
@@ -37,13 +37,9 @@ def run_config(session: Session, file: str) -> None:
 
     _named(session, read_config(file))
     shown = Shown(session, alone=False)
-    with (
-        told_to_stop() as stop,
-        told_to_read_again() as again,
-        # Not in this thread: a signal handler that sets an event must not find its lock held by the one it interrupts.
-        ThreadPoolExecutor(1, thread_name_prefix="holdfast-sidecar") as pool,
-    ):
-        outcome_of(pool.submit(_Running(session, Path(file), shown).run, stop, again))
+    running = _Running(session, Path(file), shown)
+    with told_to_read_again() as again:
+        run_beside_signals(lambda stop: running.run(stop, again))
     shown.stopped()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ from holdfast.cli.ends import ENDS, Ends
 from holdfast.cli.loading import load_pipeline
 from holdfast.cli.render import show_block
 from holdfast.cli.run import ACCEPT, DISCARD, HOME, TRIGGER, run_until_told, trigger_of
-from holdfast.cli.told import told_to_stop
+from holdfast.cli.told import run_beside_signals
 from holdfast.errors import Damage, HoldfastError, NotACopy, NotFound, StoreError
 from holdfast.text import amount, clean, size
 
@@ -102,9 +101,7 @@ def command(
         if once:
             standby.once()
             return
-        with told_to_stop() as stop, ThreadPoolExecutor(1, thread_name_prefix="holdfast-standby") as pool:
-            # Not in this thread: a handler that sets the event must not find its lock held by the one it interrupts.
-            pool.submit(standby.run, stop).result()
+        run_beside_signals(standby.run)
     except HoldfastError as error:
         if error not in shown.told:
             raise

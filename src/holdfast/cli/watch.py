@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ import click
 from holdfast.cli.capture import CAPTURING
 from holdfast.cli.common import Session, verb
 from holdfast.cli.showing import Shown
-from holdfast.cli.told import outcome_of, told_to_stop
+from holdfast.cli.told import run_beside_signals
 from holdfast.errors import HoldfastError
 
 __all__ = ["command"]
@@ -103,13 +102,10 @@ def command(
     else:
         given |= {"file_sink": file_sink, "sink_options": dict(sink_option)}
         run = watch_directory(directory, repository, pipeline=pipeline, **given).run
-    with told_to_stop() as stop, ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch") as pool:
-        # Not in this thread: a signal handler that sets the event must not find its lock held by the one it interrupts.
-        running = pool.submit(run, stop)
-        try:
-            outcome_of(running)
-        except HoldfastError as error:
-            if not session.as_json:
-                raise
-            sys.exit(error.exit_code)
+    try:
+        run_beside_signals(run)
+    except HoldfastError as error:
+        if not session.as_json:
+            raise
+        sys.exit(error.exit_code)
     shown.stopped()
