@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,16 @@ def test_a_run_tells_how_it_stands_from_its_first_epoch_on(place: Place) -> None
     assert (status.generation, status.is_active, status.last_epoch) == (0, False, 0)
     assert status.sinks == {"log": {"epoch": 0}, "table": {"epoch": 0}}
     assert (status.captures.last_epoch, status.captures.failures, status.upkeep_error) == (0, 0, None)
+
+
+def test_spark_keeps_nothing_of_a_run_that_is_over(place: Place) -> None:
+    place.inputs(1)
+    sinks = place.sinks()
+    kept = [weakref.ref(sink) for sink in sinks.values()]
+    place.run(place.pipeline(sinks))
+    del sinks
+    gc.collect()
+    assert [sink() for sink in kept] == [None, None]
 
 
 def test_a_lost_directory_is_restored_and_what_was_decided_is_run_again_as_it_was(place: Place) -> None:

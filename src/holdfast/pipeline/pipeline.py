@@ -353,5 +353,5 @@ class Pipeline:
 
     def _writer(self, start: Starting, work: Work, versions: Mapping[str, str]) -> DataStreamWriter:
         frame = start.frame if versions == start.versions else self._frame(versions)
-        writer = frame.writeStream.outputMode(self.output_mode).foreachBatch(work.running)
+        writer = frame.writeStream.outputMode(self.output_mode).foreachBatch(work.for_spark)
         return writer.option("checkpointLocation", start.home.spelled(work.name))

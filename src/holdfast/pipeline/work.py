@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from pyspark.sql import DataFrame
+
 from holdfast.events import Listener
 from holdfast.pipeline.carrier import Carrier
 from holdfast.pipeline.driver_states import DriverStates
@@ -23,10 +25,28 @@ from holdfast.sinks.staged import StagedRows
 __all__ = ["Work", "at_work"]
 
 
+class ForSpark:
+    """What foreachBatch calls. Spark keeps it for as long as its session lives: a run that is over is let go of."""
+
+    def __init__(self, running: Running) -> None:
+        self._run_epoch: Callable[[DataFrame, int], None] = running
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        self._run_epoch(frame, epoch)
+
+    def let_go(self) -> None:
+        self._run_epoch = _over
+
+
+def _over(_frame: DataFrame, epoch: int) -> None:
+    raise RuntimeError(f"epoch {epoch} of a query whose run is over")
+
+
 class Work(NamedTuple):
-    """What foreachBatch calls, and the name of the directory that it works in."""
+    """A generation's epochs, as they run and as Spark calls them, and the name of the directory that they work in."""
 
     running: Running
+    for_spark: ForSpark
     name: str
 
 
@@ -86,4 +106,6 @@ def at_work(
             look=publisher.look_for_claim,
             tell=tell,
         )
-        yield Work(running, name)
+        for_spark = ForSpark(running)
+        stack.callback(for_spark.let_go)
+        yield Work(running, for_spark, name)
