@@ -43,7 +43,7 @@ format: setup ## put the code into its format
 	$(BIN)/ruff format .
 
 test: setup servers lint ## all of the above, then every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-spark-matrix: setup servers ## the tests marked so on older Sparks too (by hand: makes environments of 5 GB)
 	$(BIN)/python scripts/spark_matrix.py $(SPARK)

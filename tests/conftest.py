@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +29,18 @@ LEFT_OUT: Counter[str] = Counter()
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
         LEFT_OUT.update([name for name in ("soak", "gcs", "upgrade") if item.get_closest_marker(name)][:1])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests are chosen in the processes that run them, and counted in the one that started those."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(LEFT_OUT)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Each of them chose from all tests."""
+    LEFT_OUT.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - LEFT_OUT)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -68,10 +68,13 @@ def accepts(port: int) -> Callable[[], bool]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; kept below 22768, since SeaweedFS adds 10000 to its ports for gRPC."""
+    """Ports that were free a moment ago; kept below 22768, since SeaweedFS adds 10000 to its ports for gRPC.
+
+    Processes with neighbouring ids, which run tests side by side, look for them far from each other.
+    """
     found: list[int] = []
     with contextlib.ExitStack() as held:
-        for port in range(12000 + os.getpid() % 900 * 10, 22000):
+        for port in range(12000 + os.getpid() * 3989 % 9000, 22000):
             if len(found) == count:
                 return found
             with contextlib.suppress(OSError):
