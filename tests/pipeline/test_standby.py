@@ -94,6 +94,7 @@ def has_checkpoint(pair: Pair, epoch: int) -> bool:
     return latest is not None and latest.epoch >= epoch
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_with_the_store_killed_and_the_old_driver_alive_the_sinks_end_with_the_truth(
     spark: SparkSession, prove: Prove, truth: Truth, killable: Killable

@@ -103,6 +103,7 @@ def three_files(folder: Path) -> str:
 
 
 @pytest.mark.matrix
+@pytest.mark.soak
 def test_spark_runs_a_stream(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     given = {"input": three_files(tmp_path), "checkpoint": str(checkpoint)}
@@ -116,6 +117,7 @@ def test_the_broker_gives_back_what_it_was_given(kafka_server: KafkaServer, cons
     assert consume(consumer, "plain", 100) == sorted(map(str, range(100)))
 
 
+@pytest.mark.soak
 def test_spark_reads_and_writes_kafka(kafka_server: KafkaServer, consumer: Consumer, tmp_path: Path) -> None:
     kafka_server.make_topic("numbers", partitions=2)
     kafka_server.make_topic("doubled")

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 from spark.workloads import BATCHES, STORES, WORKLOADS, run
 
 
-@pytest.mark.parametrize(("name", "store"), [("window", "hdfs"), ("rate", "rocksdb")])
+@pytest.mark.parametrize(
+    ("name", "store"), [("window", "hdfs"), pytest.param("rate", "rocksdb", marks=pytest.mark.soak)]
+)
 def test_two_runs_give_the_same_rows_batch_by_batch(spark: SparkSession, tmp_path: Path, name: str, store: str) -> None:
     first, second = (
         run(spark, WORKLOADS[name], store, tmp_path / "in", str(tmp_path / place)) for place in ("first", "second")
