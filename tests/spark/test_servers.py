@@ -103,7 +103,6 @@ def three_files(folder: Path) -> str:
 
 
 @pytest.mark.matrix
-@pytest.mark.soak
 def test_spark_runs_a_stream(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     given = {"input": three_files(tmp_path), "checkpoint": str(checkpoint)}
