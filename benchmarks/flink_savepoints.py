@@ -8,6 +8,7 @@ well: Flink does not do that.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -90,8 +91,10 @@ class _Job:
             raise RuntimeError(f"Flink's {kind} failed: {answer['operation']}")
         began = time.perf_counter()
         for path in (self._folder / f"{kind}s").rglob("*"):
-            if path.stat().st_mtime >= since:
-                _sync(path)
+            # Flink clears up behind a newer checkpoint, also while this looks.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime >= since:
+                    _sync(path)
         return seconds, seconds + time.perf_counter() - began
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
