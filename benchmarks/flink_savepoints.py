@@ -90,11 +90,12 @@ class _Job:
         if "failure-cause" in answer["operation"]:
             raise RuntimeError(f"Flink's {kind} failed: {answer['operation']}")
         began = time.perf_counter()
-        for path in (self._folder / f"{kind}s").rglob("*"):
-            # Flink clears up behind a newer checkpoint, also while this looks.
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime >= since:
-                    _sync(path)
+        # Flink clears up behind a newer checkpoint, also while this looks; `walk` passes over what is gone.
+        for folder, folders, files in os.walk(self._folder / f"{kind}s"):
+            for path in (Path(folder, name) for name in folders + files):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime >= since:
+                        _sync(path)
         return seconds, seconds + time.perf_counter() - began
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
