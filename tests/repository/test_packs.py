@@ -15,7 +15,7 @@ def build(members: list[bytes]) -> tuple[bytes, list[int]]:
     pack = PackBuilder()
     offsets = [pack.add(data, hashlib.sha256(data).hexdigest()) for data in members]
     assert len(pack) == len(members)
-    return pack.build(), offsets
+    return b"".join(pack.build()), offsets
 
 
 def read(pack: bytes) -> list[Member]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -154,7 +154,7 @@ class Upload:
             key = self._next_single()
             path = key[self._relative :]
             self.objects[path] = size
-            self._send(key, data)
+            self._send(key, [data])
         return path
 
     def _into_pack(self, body: bytes, sha256: str) -> tuple[str, int]:
@@ -167,19 +167,19 @@ class Upload:
         if not len(self._pack):
             return
         key = f"{self._prefix}pack-{self._packs}"
-        data = self._pack.build()
-        self.objects[key[self._relative :]] = len(data)
+        parts = self._pack.build()
+        self.objects[key[self._relative :]] = sum(map(len, parts))
         self._pack = PackBuilder()
         self._packs += 1
         self._slots.acquire()
-        self._send(key, data)
+        self._send(key, parts)
 
-    def _send(self, key: str, data: Buffer) -> None:
+    def _send(self, key: str, parts: Sequence[Buffer]) -> None:
         def run() -> None:
             try:
-                if memoryview(data).nbytes > STREAM_ABOVE:
-                    self._store.write(key, _slices(data))
-                elif not self._store.create(key, data):
+                if self._store.takes_parts or sum(memoryview(part).nbytes for part in parts) > STREAM_ABOVE:
+                    self._store.write(key, _slices(parts))
+                elif not self._store.create(key, parts[0] if len(parts) == 1 else b"".join(parts)):
                     raise DamagedRecord(key, "a name that belongs to one upload alone holds other bytes")
             finally:
                 self._slots.release()
@@ -192,7 +192,8 @@ class Upload:
             raise
 
 
-def _slices(data: Buffer) -> Iterator[Buffer]:
-    view = memoryview(data).cast("B")
-    for start in range(0, view.nbytes, CHUNK):
-        yield view[start : start + CHUNK]
+def _slices(parts: Iterable[Buffer]) -> Iterator[Buffer]:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, view.nbytes, CHUNK):
+            yield view[start : start + CHUNK]

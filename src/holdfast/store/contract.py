@@ -34,6 +34,9 @@ class Store(ABC):
     url: str
     """Where this store lies, without any secret; for people and messages."""
 
+    takes_parts: bool = False
+    """Whether `write` costs no more than `create`: what is there in parts need not be joined first."""
+
     @abstractmethod
     def create(self, key: str, data: Buffer) -> bool:
         """Write a new object, durably, if the key is free.

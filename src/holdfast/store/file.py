@@ -37,6 +37,8 @@ class FileStore(Store):
     may be back.
     """
 
+    takes_parts = True
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(root)
         self.url = Path(self._root).as_uri()
