@@ -27,6 +27,9 @@ __all__ = ["FRAME", "OVERHEAD", "SEALED", "BrokenEnvelope", "Opening", "Stretch"
 FRAME = 64 * 1024
 """How many bytes of an object a frame carries."""
 
+PIECE = 16 * FRAME
+"""So much is sealed at a time, into memory that is used again: new memory costs more than the cipher."""
+
 _PREFIX = struct.Struct(f">4sI{SALT}s")
 _NONCE = struct.Struct(">QI")
 _MARK = b"HFE1"
@@ -54,13 +57,19 @@ def enclose(ring: Ring, name: str, data: Buffer) -> bytearray:
 def enclosed(ring: Ring, name: str, chunks: Iterable[Buffer]) -> Iterator[bytearray]:
     """The envelope of an object that passes by in chunks."""
     sealing = _Sealing(ring, name)
+    # What may be the last frame waits until more is seen, or the end.
     held = b""
     for chunk in chunks:
-        data = memoryview(held + bytes(chunk) if held else chunk).cast("B")
-        # What may be the last frame waits until more is seen, or the end.
+        data = memoryview(chunk).cast("B")
+        if held:
+            lacking = FRAME - len(held)
+            held, data = held + bytes(data[:lacking]), data[lacking:]
+            if not data.nbytes:
+                continue
+            yield sealing.frames(memoryview(held), last=False)
         ready = max(0, data.nbytes - 1) // FRAME * FRAME
-        if ready:
-            yield sealing.frames(data[:ready], last=False)
+        for start in range(0, ready, PIECE):
+            yield sealing.frames(data[start : min(ready, start + PIECE)], last=False)
         held = bytes(data[ready:])
     yield sealing.frames(memoryview(held), last=True)
 

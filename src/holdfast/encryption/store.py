@@ -35,6 +35,7 @@ class EncryptedStore(Store):
 
     def __init__(self, store: Store, ring: Ring, reread: Callable[[], Ring] | None = None) -> None:
         self.url = store.url
+        self.takes_parts = store.takes_parts
         self.inner = store
         self._ring = ring
         self._reread = reread
