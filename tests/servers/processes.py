@@ -20,6 +20,10 @@ BIN = Path(sys.executable).parent
 READY_SECONDS = 60
 
 
+class ServerFailed(Exception):
+    """A server did not start; its log is told."""
+
+
 @contextlib.contextmanager
 def running(
     command: Sequence[str], folder: Path, ready: Callable[[], bool], environment: Mapping[str, str]
@@ -92,7 +96,7 @@ def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log
             if ready():
                 return
         time.sleep(0.1)
-    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+    raise ServerFailed(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
