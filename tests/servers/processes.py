@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["BIN", "SERVERS", "accepts", "answers_http", "free_ports", "running"]
+__all__ = ["BIN", "SERVERS", "ServerFailed", "accepts", "answers_http", "free_ports", "running"]
 
 SERVERS = Path(__file__).resolve().parents[2] / ".servers"
 BIN = Path(sys.executable).parent
