@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,7 @@ def _small_frames() -> None:
         for module in ("holdfast.encryption.envelope", "holdfast.encryption.store"):
             patch.setattr(f"{module}.FRAME", SMALL)
             patch.setattr(f"{module}.SEALED", SMALL + OVERHEAD)
+        patch.setattr("holdfast.encryption.envelope.PIECE", 2 * SMALL)
         yield
 
 
@@ -66,6 +69,39 @@ def test_an_object_that_passes_by_in_chunks_has_the_same_envelope(chunks: list[b
     body = b"".join(chunks)
     assert opened(sealed) == body
     assert len(sealed) == len(enclose(RING, "k", body))
+
+
+def in_chunks(sealed: Buffer, sizes: list[int]) -> Iterator[bytes]:
+    """An envelope as a store may give it out, in pieces of any size."""
+    left = memoryview(sealed)
+    for size in sizes:
+        yield bytes(left[:size])
+        left = left[size:]
+    yield bytes(left)
+
+
+chunk_sizes = st.lists(st.integers(0, 4 * (SMALL + OVERHEAD)), max_size=8)
+
+
+@given(bodies | lengths.map(bytes), chunk_sizes)
+def test_an_envelope_that_comes_in_any_chunks_gives_what_it_carries(body: bytes, sizes: list[int]) -> None:
+    chunks = in_chunks(enclose(RING, "k", body), sizes)
+    assert b"".join(envelope.opened(Opening(lambda _: RING, "k"), 0, chunks, None)) == body
+
+
+@given(st.binary(min_size=1, max_size=5 * SMALL), chunk_sizes, st.data())
+def test_nothing_of_a_changed_frame_leaves_before_it_is_found(
+    body: bytes, sizes: list[int], data: st.DataObject
+) -> None:
+    sealed = enclose(RING, "k", body)
+    at = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[at] ^= 1
+    pieces = envelope.opened(Opening(lambda _: RING, "k"), 0, in_chunks(sealed, sizes), None)
+    given_out: list[bytes] = []
+    with pytest.raises(BrokenEnvelope):
+        given_out.extend(pieces)
+    whole = at // (SMALL + OVERHEAD) * SMALL
+    assert body[:whole].startswith(b"".join(given_out))
 
 
 @given(

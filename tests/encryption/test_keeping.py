@@ -25,7 +25,7 @@ from holdfast.errors import (
     NotEncrypted,
     WrongKey,
 )
-from holdfast.layout import REPOSITORY, RINGS, Slot
+from holdfast.layout import REPOSITORY, RINGS, Slot, ring_key
 from holdfast.records import RepositoryRecord, seal, unseal
 from holdfast.repository.root import init_repository
 from holdfast.store import Buffer, Store, open_store
@@ -266,16 +266,69 @@ def test_what_is_written_after_a_rotation_does_not_open_with_what_the_old_key_ga
     repo: Repository, store: Store
 ) -> None:
     assert repo.keys is not None
-    [record] = [store.get(key) for key in ring_records(store)]
+    [first] = ring_records(store)
+    record = store.get(first)
     repo.keys.rotate(OTHER)
     with start(opened(store, OTHER)) as run:
         save(run, 3)
-    # A thief with the old key and a copy of the record that it opened:
-    store.put(ring_records(store)[0].replace("0000000001", "0000000002"), record)
+    # A thief with the old key, a copy of the record that it opened, and a store of their own to lay it out in:
+    store.delete(ring_records(store))
+    store.create(first, record)
     thief = opened(store)
     assert look(thief).records.manifest(Slot(0, 1)).epoch == 1
     with pytest.raises(DamagedRecord, match="key number 2"):
         look(thief).records.manifest(Slot(1, 0))
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_an_older_record_in_the_place_of_the_newest_is_damage_also_to_a_key_that_was_kept(
+    number: int, repo: Repository, store: Store
+) -> None:
+    assert repo.keys is not None
+    [first] = ring_records(store)
+    record = store.get(first)
+    repo.keys.rotate(OTHER, KEY)
+    store.put(ring_key(first.split("/")[1], number), record)
+    with pytest.raises(DamagedRecord, match="the keys of record 0"):
+        opened(store)
+    with pytest.raises(DamagedRecord):
+        repo.keys.add(Key.generate())
+
+
+def test_wrapped_keys_of_before_a_rotation_in_the_newest_record_are_damage(repo: Repository, store: Store) -> None:
+    """They are bound to the repository and to the user's key alone, and would open."""
+    assert repo.keys is not None
+    [first] = ring_records(store)
+    older = unseal(first, store.get(first), RingRecord)
+    repo.keys.rotate(OTHER, KEY)
+    [newest] = ring_records(store)
+    record = unseal(newest, store.get(newest), RingRecord)
+    store.put(newest, seal(msgspec.structs.replace(record, wrapped=older.wrapped)))
+    with pytest.raises(DamagedRecord, match="up to number 1, and says 2"):
+        opened(store)
+
+
+def test_all_keys_as_they_were_are_noticed_by_what_was_written_since_and_by_nothing_else(
+    repo: Repository, store: Store
+) -> None:
+    assert repo.keys is not None
+    before = {key: store.get(key) for key in ring_records(store)}
+    repo.keys.rotate(OTHER, KEY)
+    rotated = {key: store.get(key) for key in ring_records(store)}
+
+    def lay(records: dict[str, bytes]) -> None:
+        store.delete(ring_records(store))
+        for key, data in records.items():
+            store.create(key, data)
+
+    lay(before)
+    assert epochs(look(opened(store))) == [0, 1, 2], "nothing was written since: it is the repository as it was"
+    lay(rotated)
+    with start(opened(store)) as run:
+        save(run, 3)
+    lay(before)
+    with pytest.raises(DamagedRecord, match="key number 2, which this repository does not have"):
+        epochs(look(opened(store)))
 
 
 def test_several_keys_can_be_kept_through_a_rotation(repo: Repository, store: Store) -> None:

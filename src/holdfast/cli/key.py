@@ -11,7 +11,7 @@ from holdfast.cli.render import Column
 from holdfast.text import amount
 
 if TYPE_CHECKING:
-    from holdfast.handles import Keys
+    from holdfast.encryption.opened_with import Keys
 
 __all__ = ["command"]
 

@@ -13,6 +13,7 @@ import io
 import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.encryption.ciphers import gcm
@@ -22,13 +23,24 @@ from holdfast.store.contract import Buffer
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["FRAME", "OVERHEAD", "SEALED", "BrokenEnvelope", "Opening", "Stretch", "enclose", "enclosed", "plain_size"]
+__all__ = [
+    "FRAME",
+    "OVERHEAD",
+    "SEALED",
+    "BrokenEnvelope",
+    "Opening",
+    "Stretch",
+    "enclose",
+    "enclosed",
+    "opened",
+    "plain_size",
+]
 
 FRAME = 64 * 1024
 """How many bytes of an object a frame carries."""
 
 PIECE = 16 * FRAME
-"""So much is sealed at a time, into memory that is used again: new memory costs more than the cipher."""
+"""So much is sealed or opened at a time, into memory that is used again: new memory costs more than the cipher."""
 
 _PREFIX = struct.Struct(f">4sI{SALT}s")
 _NONCE = struct.Struct(">QI")
@@ -37,6 +49,9 @@ _TAG = 16
 OVERHEAD = _PREFIX.size + _TAG
 SEALED = FRAME + OVERHEAD
 """How many bytes a full frame takes in the store."""
+
+
+NOT_OPEN = "its envelope does not open: changed, cut short, or written elsewhere"
 
 
 class BrokenEnvelope(Exception):
@@ -111,19 +126,26 @@ class Opening:
         self._prefix = b""
         self._aead: AESGCM | None = None
 
-    def frame(self, number: int, frame: memoryview, last: bool | None, out: memoryview) -> None:
-        """Open one frame into a place of just its size; `last` is None if only the frame itself can tell."""
+    def frames(self, first: int, data: memoryview, last: bool | None, out: memoryview) -> None:
+        """Open successive frames into a place of just their size; `last` is None if only the last itself can tell.
+
+        What is in that place counts only if this returns.
+        """
         from cryptography.exceptions import InvalidTag
 
-        aead = self._cipher(bytes(frame[: _PREFIX.size]))
-        sealed = frame[_PREFIX.size :]
-        try:
-            aead.decrypt_into(_NONCE.pack(number, bool(last)), sealed, self._prefix, out)
-        except InvalidTag:
-            if last is None:
-                self.frame(number, frame, True, out)
-                return
-            raise BrokenEnvelope("its envelope does not open: changed, cut short, or written elsewhere") from None
+        at, size = 0, data.nbytes
+        for number, start in enumerate(range(0, size, SEALED), first):
+            end = min(start + SEALED, size)
+            filled = at + end - start - OVERHEAD
+            aead = self._cipher(bytes(data[start : start + _PREFIX.size]))
+            frame, place = data[start + _PREFIX.size : end], out[at:filled]
+            try:
+                aead.decrypt_into(_NONCE.pack(number, bool(last) and end == size), frame, self._prefix, place)
+            except InvalidTag:
+                if last is not None or end < size:
+                    raise BrokenEnvelope(NOT_OPEN) from None
+                self.frames(number, data[start:], True, place)
+            at = filled
 
     def _cipher(self, prefix: bytes) -> AESGCM:
         if self._aead is not None and prefix == self._prefix:
@@ -171,17 +193,18 @@ class Stretch:
         """What lies in the object from an offset on, as far as these frames reach; only what is touched is opened."""
         end = min(offset + length, self._ends)
         touched = range(offset // FRAME, min(-(-(offset + length) // FRAME), self._first + self._count))
+        # Frames that are wanted whole are opened into their place; an edge is opened elsewhere and cut.
+        whole = range(-(-offset // FRAME), touched.stop if end == self._ends else end // FRAME)
 
         def fill(out: memoryview) -> None:
             for number in touched:
-                start = number * FRAME
-                stop = min(start + FRAME, self._ends)
-                if offset <= start and stop <= end:
-                    self._open(number, out[start - offset : stop - offset])
-                else:
+                if number not in whole:
+                    start = number * FRAME
                     part = self._opened(number)[max(0, offset - start) : end - start]
                     at = max(0, start - offset)
                     out[at : at + len(part)] = part
+            if whole:
+                self._open(whole, out[whole.start * FRAME - offset : min(whole.stop * FRAME, self._ends) - offset])
 
         return _filled(max(0, end - offset), fill)
 
@@ -189,13 +212,50 @@ class Stretch:
         """A frame of which only a part is wanted. It is kept for the next range, which often begins with the rest."""
         if self._edge[0] != number:
             size = max(0, min(FRAME, self._ends - number * FRAME))
-            self._edge = (number, _filled(size, lambda out: self._open(number, out)))
+            self._edge = (number, _filled(size, lambda out: self._open(range(number, number + 1), out)))
         return self._edge[1]
 
-    def _open(self, number: int, out: memoryview) -> None:
-        at = number - self._first
-        last = self._last if at == self._count - 1 else False
-        self._opening.frame(number, self._data[at * SEALED : (at + 1) * SEALED], last, out)
+    def _open(self, frames: range, out: memoryview) -> None:
+        at, end = frames.start - self._first, frames.stop - self._first
+        last = self._last if end == self._count else False
+        self._opening.frames(frames.start, self._data[at * SEALED : end * SEALED], last, out)
+
+
+def opened(opening: Opening, first: int, chunks: Iterable[Buffer], asked: int | None) -> Iterator[bytes]:
+    """What an object carries that passes by in chunks, from one of its frames on; `asked` is how much may come.
+
+    Raises BrokenEnvelope. Frames are opened where they lie: only one that comes in two chunks is put together first.
+    """
+    # What may be the last frame waits until more is seen, or the end.
+    held, got = b"", 0
+    for chunk in chunks:
+        data = memoryview(chunk).cast("B")
+        got += data.nbytes
+        lacking = SEALED - len(held) if held else 0
+        if data.nbytes <= lacking:
+            held += bytes(data)
+            continue
+        begun = memoryview(held + bytes(data[:lacking]) if held else b"")
+        data = data[lacking:]
+        ready = (data.nbytes - 1) // SEALED * SEALED
+        for start in range(0, max(1, ready), PIECE // FRAME * SEALED):
+            # Together, and not each by itself: whoever takes them has as much to do with few bytes as with many.
+            parts = [begun, data[start : min(ready, start + PIECE // FRAME * SEALED)]]
+            if count := sum(part.nbytes for part in parts) // SEALED:
+                yield _filled(count * FRAME, partial(_open_all, opening, first, parts))
+            first, begun = first + count, memoryview(b"")
+        held = bytes(data[ready:])
+    if held or not first:
+        yield Stretch(opening, first, held, last=None if got == asked else True).whole()
+
+
+def _open_all(opening: Opening, first: int, parts: Iterable[memoryview], out: memoryview) -> None:
+    """Open whole frames that follow each other, none of which is the last, though they lie apart."""
+    at = 0
+    for part in parts:
+        count = part.nbytes // SEALED
+        opening.frames(first + at, part, False, out[at * FRAME : (at + count) * FRAME])
+        at += count
 
 
 def _filled(size: int, fill: Callable[[memoryview], None]) -> bytes:

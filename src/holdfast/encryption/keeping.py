@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.encryption.keys import Key
 from holdfast.encryption.ring import SCHEME, Ring, RingRecord, unwrap, wrap
-from holdfast.errors import BadValue, KeyInUse, KeysChanged, MissingRecords, ObjectMissing, WrongKey
+from holdfast.errors import BadValue, DamagedRecord, KeyInUse, KeysChanged, MissingRecords, ObjectMissing, WrongKey
 from holdfast.ids import new_token, now_ms
 from holdfast.layout import ring_folder, ring_key
 from holdfast.records import RepositoryRecord, seal, unseal
@@ -101,10 +101,15 @@ class Keeper:
             there = self._store.list(ring_folder(self._token))
             if not there:
                 break
+            key = there[-1].key
             try:
-                return unseal(there[-1].key, self._store.get(there[-1].key), RingRecord)
+                record = unseal(key, self._store.get(key), RingRecord)
             except ObjectMissing:
                 continue  # A newer one has taken its place.
+            if key != ring_key(self._token, record.number):
+                # An older one under a higher name would bring back keys that a rotation has replaced.
+                raise DamagedRecord(key, f"it holds the keys of record {record.number}")
+            return record
         raise MissingRecords(self._store.url, f"the repository's own keys, below {ring_folder(self._token)}")
 
     def _create(self, number: int, ring: Ring, wrapped: Mapping[str, str]) -> bool:

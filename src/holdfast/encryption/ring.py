@@ -90,6 +90,8 @@ def unwrap(where: str, record: RingRecord, key: Key, repository_id: str) -> Ring
         raise DamagedRecord(where, "the wrapped keys do not open, or belong to another repository") from error
     if not ring.keys:
         raise DamagedRecord(where, "it wraps no key at all")
+    if ring.newest != record.newest:
+        raise DamagedRecord(where, f"it wraps keys up to number {ring.newest}, and says {record.newest}")
     return ring
 
 

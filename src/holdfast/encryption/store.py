@@ -15,6 +15,7 @@ from holdfast.encryption.envelope import (
     Stretch,
     enclose,
     enclosed,
+    opened,
     plain_size,
 )
 from holdfast.encryption.names import HiddenNames
@@ -36,6 +37,7 @@ class EncryptedStore(Store):
     def __init__(self, store: Store, ring: Ring, reread: Callable[[], Ring] | None = None) -> None:
         self.url = store.url
         self.takes_parts = store.takes_parts
+        self.can_vanish = store.can_vanish
         self.inner = store
         self._ring = ring
         self._reread = reread
@@ -145,24 +147,9 @@ class EncryptedStore(Store):
         self.inner.close()
 
     def _frames(self, key: str, first: int, chunks: Iterable[bytes], asked: int | None) -> Iterator[bytes]:
-        """What the frames of a stream carry, from one of them on, about a chunk at a time."""
-        opening = Opening(self._ring_with, key)
-        held, got = b"", 0
-        for chunk in chunks:
-            got += len(chunk)
-            data = memoryview(held + chunk)
-            # What may be the last frame waits until more is seen, or the end.
-            ready = max(0, len(data) - 1) // SEALED
-            if ready:
-                with _damage(key):
-                    opened = Stretch(opening, first, data[: ready * SEALED], last=False).whole()
-                yield opened
-                first += ready
-            held = bytes(data[ready * SEALED :])
-        if held or not first:
-            with _damage(key):
-                opened = Stretch(opening, first, held, last=None if got == asked else True).whole()
-            yield opened
+        """What the frames of a stream carry, from one of them on."""
+        with _damage(key):
+            yield from opened(Opening(self._ring_with, key), first, chunks, asked)
 
     def _carries(self, key: str, held: bytes, data: Buffer) -> bool:
         try:
