@@ -27,7 +27,7 @@ from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest, encode_manifest
-from holdfast.records import Decision, Intent
+from holdfast.records import Decision, Intent, seal
 from holdfast.repository.uploads import Limits
 from holdfast.store import ObjectInfo
 from holdfast.testing.faults import Around
@@ -146,7 +146,10 @@ def test_every_other_record_that_is_damaged_is_named() -> None:
     look(repo)["epoch:1"].savepoint("v1")
     look(repo)["epoch:2"].pin()
     look(repo).forget(Slot(0, 0))
-    for part in ("savepoints/", "pins/", "forgotten/"):
+    # Whatever a pipeline has decided is sealed as all records are; here any will do.
+    decided = Intent(token=new_token(), generation=0, slot=0)
+    repo.store.put(f"{keys_of(NAME).ledger}{0:010}/{7:010}-0000.json", seal(decided))
+    for part in ("savepoints/", "pins/", "forgotten/", "ledger/"):
         [key] = keys(repo.store, part)
         flip(repo.store, key)
         try:

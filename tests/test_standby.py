@@ -10,11 +10,24 @@ from typing import TypeVar
 
 import pytest
 
-from builders import NAME, dump, epochs, filled, keys_of, look, make_repo, save, start
+from builders import (
+    NAME,
+    damage_state,
+    dump,
+    epochs,
+    filled,
+    flip,
+    keys_of,
+    look,
+    make_repo,
+    manifest_key,
+    save,
+    start,
+)
 from holdfast.errors import BadValue, Diverged, StoreUnavailable
 from holdfast.handles import Repository, open_url
 from holdfast.layout import Slot
-from holdfast.standby import Ended, Event, Failed, Followed, Standby, Waiting
+from holdfast.standby import Behind, Ended, Event, Failed, Followed, Standby, Waiting
 from holdfast.testing.faults import Around
 
 T = TypeVar("T")
@@ -40,8 +53,7 @@ class Ends:
         self.target = Leaving(make_repo().store)
         self.told: list[tuple[str, Event]] = []
         self.standby = Standby(
-            lambda: open_url(self.source),
-            lambda: open_url(self.target),
+            lambda: (open_url(self.source), open_url(self.target)),
             every_seconds=0.02,
             pipelines=pipelines,
             tell=lambda name, event: self.told.append((name, event)),
@@ -102,7 +114,9 @@ def test_it_follows_checkpoint_after_checkpoint_and_tells_of_each() -> None:
     assert [event.copied.checkpoints for event in rounds] == [3, 1, 1]
     last = rounds[-1]
     assert last.lag.here is not None
-    assert (last.lag.here.slot, last.lag.here.epoch, last.lag.seconds, last.lag.bytes) == (Slot(1, 1), 4, 0, 0)
+    assert (last.lag.here.slot, last.lag.here.epoch, last.lag.bytes) == (Slot(1, 1), 4, 0)
+    assert last.lag.source == last.lag.here
+    assert 0 < last.lag.seconds < SECONDS
     assert last.age_seconds is not None
     assert last.age_seconds >= 0
 
@@ -144,6 +158,76 @@ def test_a_target_that_fails_in_the_middle_of_a_copy_leaves_a_lag_in_bytes() -> 
     assert lag is not None
     assert (lag.source and lag.source.slot, lag.here) == (Slot(0, 2), None)
     assert lag.bytes == sum(checkpoint.head.bytes_new for checkpoint in look(ends.primary).checkpoints())
+
+
+def test_what_is_damaged_and_newest_at_the_source_is_behind_for_as_long_as_it_is() -> None:
+    ends = Ends(0)
+    with start(ends.primary) as run:
+        save(run, 0)
+        damaged = save(run, 1)
+        damage_state(ends.source.inner, damaged)
+        with ends.running() as raised:
+            until(lambda: len(ends.of(Followed)) > 3)
+            rounds = ends.of(Followed)
+            save(run, 2)
+            until(lambda: latest(ends.copy) == 2)
+            until(lambda: ends.of(Followed)[-1].lag.here != rounds[0].lag.here)
+    assert raised == []
+    assert {lost.slot for event in rounds for lost in event.copied.damaged} == {damaged.at}
+    for event in rounds:
+        assert (event.lag.here and event.lag.here.epoch, event.lag.source and event.lag.source.epoch) == (0, 1)
+        assert event.lag.bytes == look(ends.primary)["epoch:1"].head.bytes_new > 0
+    seconds = [event.lag.seconds for event in rounds]
+    assert seconds == sorted(set(seconds))
+    last = ends.of(Followed)[-1].lag
+    assert (last.here, last.here and last.here.epoch) == (last.source, 2)
+    # It was level a round ago: the old one, which will never come, holds nobody up, and is still counted.
+    assert last.seconds < time.time() - damaged.timestamp_ms / 1000
+    assert last.bytes == rounds[0].lag.bytes
+
+
+def test_a_manifest_that_can_not_be_read_is_behind_too() -> None:
+    ends = Ends()
+    flip(ends.source.inner, manifest_key(Slot(0, 2)))
+    flip(ends.source.inner, manifest_key(Slot(0, 1)))
+    with ends.running():
+        until(lambda: len(ends.of(Followed)) > 2)
+    lags = [event.lag for event in ends.of(Followed)]
+    assert {lag.here and lag.here.epoch for lag in lags} == {0}
+    assert lags[0].seconds < lags[-1].seconds
+
+
+def test_a_round_that_takes_long_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.standby.TELL_SECONDS", 0)
+    ends = Ends(4)
+    sizes = [checkpoint.head.bytes_new for checkpoint in look(ends.primary).checkpoints()]
+    oldest = look(ends.primary)["epoch:0"].head.timestamp_ms / 1000
+    ends.standby.once()
+    told = ends.of(Behind)
+    assert [(event.done, event.total) for event in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [event.lag.bytes for event in told] == [sum(sizes[done:]) for done in (1, 2, 3, 4)]
+    assert [event.lag.source and event.lag.source.epoch for event in told] == [3, 3, 3, None]
+    # Nobody was level before: what counts is when the first that is missing was taken.
+    assert 0 < told[0].lag.seconds <= time.time() - oldest
+
+
+def test_one_object_that_takes_long_tells_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.standby.TELL_SECONDS", 0)
+    monkeypatch.setattr("holdfast.carrying.BEAT_SECONDS", 0.01)
+    ends, is_told = Ends(1), threading.Event()
+
+    class Slow(Leaving):
+        def create(self, key: str, data: bytes) -> bool:  # type: ignore[override]
+            if "/data/" in key:
+                assert is_told.wait(SECONDS)
+            return super().create(key, data)
+
+    ends.target = Slow(ends.target.inner)
+    with ends.running():
+        until(lambda: ends.of(Behind))
+        is_told.set()
+        until(lambda: latest(ends.copy) == 0)
+    assert (ends.of(Behind)[0].done, ends.of(Behind)[0].total) == (0, 1)
 
 
 def test_both_stores_may_be_away_when_it_begins() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 from holdfast.decide.timeline import World, current, gaps, timeline
@@ -25,6 +26,7 @@ from holdfast.records import (
     Request,
     Savepoint,
     Settled,
+    require_whole,
 )
 from holdfast.repository.artifacts import damaged_artifacts
 from holdfast.repository.packs import FOOTER_SIZE, index_span, read_index
@@ -174,10 +176,14 @@ def _list(records: PipelineRecords) -> _Listing:
 def _records(records: PipelineRecords, listing: _Listing) -> Iterator[Fault]:
     for key, name in listing.names.items():
         shape = SHAPES.get(name.what)
-        if shape is None and name.what != "decision":
-            continue
         try:
-            records.read(key, shape) if shape else records.verdict(key)
+            if shape is not None:
+                records.read(key, shape)
+            elif name.what == "decision":
+                records.verdict(key)
+            elif name.what == "ledger":
+                # What the decisions mean is a pipeline's to say; here it counts that they are as they were written.
+                records.fetched(key, partial(require_whole, key))
         except (DamagedRecord, FormatTooNew) as error:
             yield Fault("damage", "unreadable", key, _why(error))
         except ObjectMissing:

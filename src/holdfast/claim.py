@@ -18,7 +18,7 @@ from holdfast.repository.pipeline import PipelineRecords
 CLAIMS = 1000
 """How often one take-over claims at most: a sink may be that many generations ahead of a copy."""
 
-__all__ = ["Begin", "Generation", "Reason", "take_over"]
+__all__ = ["Begin", "Generation", "GenerationInfo", "Reason", "take_over"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,30 @@ class Generation:
     number: int
     token: str
     begin: Begin
+
+
+class GenerationInfo:
+    """One generation as people ask for it: who claimed it, what for, and where it began."""
+
+    def __init__(self, claim: Claim, base: Base | None) -> None:
+        self.claim = claim
+        self.base = base
+
+    @property
+    def number(self) -> int:
+        return self.claim.generation
+
+    @property
+    def began(self) -> str:
+        """`at G-N`, `fresh`, `void`, or `not yet`."""
+        if self.base is None:
+            return "not yet"
+        if self.base.void:
+            return "void"
+        return f"at {self.base.slot}" if self.base.slot else "fresh"
+
+    def __repr__(self) -> str:
+        return f"<generation {self.number}, {self.claim.why}, began {self.began}>"
 
 
 def take_over(

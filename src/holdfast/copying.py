@@ -1,35 +1,43 @@
 """Copying a pipeline to another repository: only what is missing, every byte checked, in an order that can be cut off.
 
 Identity, claims, bases, bytes, manifests, ledger, then names, outcomes and decisions. A manifest comes after all that
-it names, so whatever has arrived is restorable. Until it is activated, the copy belongs to its copier alone.
+it names, so whatever has arrived is restorable. Until it is activated, the copy belongs to its copier alone. Both ends
+are looked for before anything is concluded from what is not there.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+from holdfast.carrying import Carrier
 from holdfast.decide.ledger import Entry, joined_elsewhere, parse_entry, removable
 from holdfast.decide.timeline import World, newest, timeline
-from holdfast.errors import BadValue, Damage, DamagedArtifact, Diverged, FormatTooNew, MissingRecords, ObjectMissing
+from holdfast.errors import (
+    BadValue,
+    Damage,
+    Diverged,
+    FormatTooNew,
+    HoldfastError,
+    MissingRecords,
+    ObjectMissing,
+    RepositoryGone,
+)
 from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
-from holdfast.manifest import Artifact, Manifest
+from holdfast.manifest import Manifest
 from holdfast.records import Claim, Pin, Savepoint, unseal
-from holdfast.repository.artifacts import stream_artifact
 from holdfast.repository.pipeline import Generations, PipelineRecords
+from holdfast.repository.presence import require_arrived, require_repository
 
 __all__ = ["Copied", "Copier", "Uncopied", "copy_pipeline"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many are done, and of how many. What it raises ends the copy there."""
-
-CONCURRENCY = 4
+"""Called every moment with what is being done, how many are done, and of how many. What it raises ends the copy."""
 
 
 class Uncopied(NamedTuple):
@@ -70,8 +78,9 @@ class _Held:
 def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Progress | None = None) -> Copied:
     """Bring the target up to the source. Killed at any instant, it can be run again to the same end.
 
-    Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names, and
-    Damage, when all else is done, if a manifest at the target can't be read: what it names is then not known.
+    Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names,
+    RepositoryGone if one of the two is not where it was opened any more, and Damage, when all else is done, if a
+    manifest at the target can't be read: what it names is then not known.
     """
     return Copier(source, target).copy(progress)
 
@@ -89,8 +98,12 @@ class Copier:
         self._source = source
         self._target = target
         self._held: _Held | None = None
+        self._created: dict[str, int] = {}
         self.missing: list[Slot] = []
-        """Checkpoints that the last look found at the source and that have not arrived yet, the newest last."""
+        """Checkpoints that the last look found at the source and that have not arrived, the newest last.
+
+        Those that are damaged there stay among them.
+        """
         self.newest: Slot | None = None
         """The newest checkpoint at the target when the last round ended."""
 
@@ -102,8 +115,15 @@ class Copier:
             self._held = None
             raise
 
+    def _look(self) -> None:
+        """Raise RepositoryGone unless both are where they were opened."""
+        for end in (self._source, self._target):
+            require_repository(end.store, end.repository_id)
+
     def _round(self, progress: Progress) -> Copied:
         source, target, copied = self._source, self._target, Copied(self._source.name)
+        self._created.clear()
+        self._look()
         source.identity()
         is_first = self._held is None
         if is_first:
@@ -117,15 +137,22 @@ class Copier:
         has_decided = self._decisions(held)
         gone = self._pins(held) + self._joined_entries(held, known)
         held.top = max((g for g, base in known.bases.items() if not base.void), default=-1)
+        # Again, before anything is deleted for not having been seen, and before anybody is told that all is here.
+        self._look()
+        require_arrived(target, self._created)
         # Where the newest claim was made is no copy, or was activated meanwhile: whoever owns it hints and cleans up.
         is_new = is_first or has_decided or bool(copied.checkpoints or gone)
         if is_new and not target.newest_is_local(target.generations()):
             world = target.world()
+            self._refuse_loss(held, world)
             self._hint(world)
             copied.removed = self._forget(held, world, is_first)
             self._drop(held, *gone, *self._past_entries(held, world))
             if is_first:
                 self._drop_loose(held, known)
+        if is_new:
+            # What was deleted nowhere is found by a round that looks at all of the target: the one after a failure.
+            self._look()
         return copied
 
     # ---- records ----
@@ -133,8 +160,12 @@ class Copier:
     def _same(self, key: str, held: _Held | None = None) -> None:
         """Create a record at the target with the source's own bytes; other bytes there: the two have diverged."""
         data = self._source.store.get(key)
+        self._create(key, data, held)
+
+    def _create(self, key: str, data: bytes, held: _Held | None) -> None:
         if not self._target.store.create(key, data):
             raise Diverged(key)
+        self._created[key] = len(data)
         if held is not None:
             held.there[key] = len(data)
 
@@ -146,9 +177,11 @@ class Copier:
     def _generations(self, compared: set[int]) -> Generations:
         """Claims, then bases, ascending; only generations whose base was seen have manifests that are copied."""
         source, target = self._source, self._target
-        known, there = source.generations(), target.generations()
+        # The target first: whatever stands there, brought by another copier even, stood at the source before.
+        there = target.generations()
+        known = source.generations()
         for generation in sorted(there.claims - known.claims):
-            raise Diverged(target.keys.claim(generation))
+            raise self._lacking(target.keys.claim(generation))
         for generation in sorted(known.claims - compared):
             if generation in there.claims:
                 self._refuse_other_claim(generation)
@@ -156,10 +189,19 @@ class Copier:
                 self._same(source.keys.claim(generation))
         for generation in sorted(known.bases.keys() - there.bases.keys()):
             self._same(source.keys.base(generation))
-        for generation in sorted(there.bases.keys()):
-            if there.bases[generation] != known.bases.get(generation):
+        for generation in sorted(there.bases.keys() - known.bases.keys()):
+            raise self._lacking(target.keys.base(generation))
+        for generation, base in sorted(there.bases.items()):
+            if base != known.bases[generation]:
                 raise Diverged(target.keys.base(generation))
         return known
+
+    def _lacking(self, key: str) -> HoldfastError:
+        """What it means that a record of the target was not listed at the source, which may have been away then."""
+        self._look()
+        if self._source.is_there(key):
+            return RepositoryGone(self._source.store.url, f"it was away while {key} was looked for")
+        return Diverged(key)
 
     def _refuse_other_claim(self, generation: int) -> None:
         key = self._source.keys.claim(generation)
@@ -241,21 +283,16 @@ class Copier:
 
     def _bytes_and_manifests(self, known: Generations, held: _Held, copied: Copied, progress: Progress) -> None:
         # A generation that another has followed publishes nothing that counts, but may have until that was seen.
-        plans = {
-            generation: self._plan(generation, held) for generation in sorted(known.bases) if generation >= held.top
-        }
-        done, total = 0, sum(len(plan) for plan in plans.values())
-        self.missing = [slot for plan in plans.values() for slot, is_void in plan.items() if not is_void]
-        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="holdfast-copy") as pool:
-            for plan in plans.values():
-                for slot, is_void in plan.items():
-                    if is_void:
-                        self._same(self._source.keys.manifest(slot), held)
-                    else:
-                        self._checkpoint(slot, held, copied, pool)
-                        self.missing.remove(slot)
-                    done += 1
-                    progress("checkpoints", done, total)
+        begun = [generation for generation in sorted(known.bases) if generation >= held.top]
+        wanted = [each for generation in begun for each in self._plan(generation, held).items()]
+        self.missing = [slot for slot, is_void in wanted if not is_void]
+        with Carrier(self._source, self._target) as carrier:
+            for done, (slot, is_void) in enumerate(wanted):
+                if is_void:
+                    self._same(self._source.keys.manifest(slot), held)
+                elif self._checkpoint(slot, held, copied, carrier, partial(progress, "checkpoints", done, len(wanted))):
+                    self.missing.remove(slot)
+                progress("checkpoints", done + 1, len(wanted))
 
     def _plan(self, generation: int, held: _Held) -> dict[Slot, bool]:
         """The slots of a generation that the target lacks, in order, and whether each is void."""
@@ -267,52 +304,39 @@ class Copier:
         held.starts[generation] = max([start, *ends])
         return {slot: slot in void for slot in missing}
 
-    def _checkpoint(self, slot: Slot, held: _Held, copied: Copied, pool: ThreadPoolExecutor) -> None:
-        source, there = self._source, held.there
+    def _checkpoint(self, slot: Slot, held: _Held, copied: Copied, carrier: Carrier, beat: Callable[[], None]) -> bool:
+        """Bring one; False if it is damaged at the source, and missing here for as long as it is."""
+        source, target = self._source, self._target
         try:
-            manifest = source.manifest(slot)
-            missing = [p for p, size in manifest.objects.items() if there.get(source.keys.prefix + p) != size]
-            jobs = [pool.submit(self._object, manifest, path, there) for path in sorted(missing)]
-            failures = [error for job in jobs if (error := job.exception()) is not None]
-            if failures:
-                raise failures[0]
+            manifest, sealed = source.sealed_manifest(slot)
+            arrived, failure = carrier.carry(manifest, held.there, beat)
+            require_arrived(target, arrived)
+            held.there |= arrived
+            copied.objects += len(arrived)
+            copied.bytes += sum(arrived.values())
+            if failure is not None:
+                raise failure
             _prove_inline(source, manifest)
-            self._same(source.keys.manifest(slot), held)
+            self._create(source.keys.manifest(slot), sealed, held)
         except (Damage, FormatTooNew, ObjectMissing) as error:
             # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
-            if not source.is_forgotten(slot):
-                copied.damaged.append(Uncopied(slot, str(error)))
-            return
-        for path in missing:
-            there[source.keys.prefix + path] = manifest.objects[path]
+            if source.is_forgotten(slot):
+                return True
+            copied.damaged.append(Uncopied(slot, str(error)))
+            return False
         if held.named is not None:
             held.named[slot] = frozenset(manifest.objects)
         copied.checkpoints += 1
-        copied.objects += len(missing)
-        copied.bytes += sum(manifest.objects[path] for path in missing)
-
-    def _object(self, manifest: Manifest, path: str, there: dict[str, int]) -> None:
-        """Copy one object; it arrives only if every artifact that this manifest finds in it verifies."""
-        source, target = self._source, self._target
-        key, members = source.keys.prefix + path, [a for _, a in manifest.artifacts() if a.path == path]
-        if key in there:
-            # Objects are written whole: one of another size is damage at the target, which is the copier's to mend.
-            target.drop(key)
-        whole = [a for a in members if a.offset is None]
-        if whole:
-            target.store.write(key, stream_artifact(source.store, source.keys, whole[0]))
-            return
-        try:
-            data = source.store.get(key)
-        except ObjectMissing as error:
-            raise DamagedArtifact(path, "the object is gone") from error
-        if len(data) != manifest.objects[path]:
-            raise DamagedArtifact(path, f"it has {len(data)} bytes where {manifest.objects[path]} were written")
-        _prove_members(path, data, members)
-        if not target.store.create(key, data):
-            raise Diverged(key)
+        return True
 
     # ---- what is newest, and what is gone ----
+
+    def _refuse_loss(self, held: _Held, world: World) -> None:
+        """What was brought and is not listed now is lost, or the listing is: neither says what may be deleted."""
+        there = (name.slot for key in held.there if (name := self._target.parse(key)) and name.what == "manifest")
+        for slot in there:
+            if slot is not None and slot not in world.slots and slot not in world.forgotten:
+                raise MissingRecords(self._target.keys.prefix, f"the checkpoint {slot}, which was copied")
 
     def _hint(self, world: World) -> None:
         """From what has arrived: the source may have moved on, and a hint at what is not here looks like a loss."""
@@ -363,14 +387,6 @@ class Copier:
         if not named.issuperset(data.values()):
             named |= _named_at_source(self._source, known)
         self._drop(held, *(key for key, path in data.items() if path not in named))
-
-
-def _prove_members(path: str, data: bytes, members: list[Artifact]) -> None:
-    view = memoryview(data)
-    for artifact in members:
-        at = artifact.offset or 0
-        if hashlib.sha256(view[at : at + artifact.size_bytes]).hexdigest() != artifact.sha256:
-            raise DamagedArtifact(f"{path} at {at}", "its bytes do not match its digest")
 
 
 def _prove_inline(source: PipelineRecords, manifest: Manifest) -> None:

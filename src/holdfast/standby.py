@@ -1,7 +1,8 @@
 """A standby: the pipelines of one repository brought into another as they grow, and how far behind that one is.
 
-It follows until it is told to stop. A store that goes away, at either end, is told, counted and tried again for ever;
-only a pipeline that was activated or written to at the other end is followed no more. Nothing is printed here.
+It follows until it is told to stop. A store that goes away, at either end, is told, counted and tried again for ever,
+and so is a disk that is not mounted; only a pipeline that was activated or written to at the other end is followed no
+more. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ from holdfast.errors import (
 )
 from holdfast.handles import Repository
 from holdfast.layout import PIPELINES, Slot, check_name
+from holdfast.repository.access import each
 from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.presence import require_repository
 
-__all__ = ["Ended", "Event", "Failed", "Followed", "Lag", "Listener", "Seen", "Standby", "Waiting"]
+__all__ = ["Behind", "Ended", "Event", "Failed", "Followed", "Lag", "Listener", "Seen", "Standby", "Waiting"]
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 AT_ONCE = 4
 """How many pipelines are copied at the same time: one that is far behind does not hold the others up."""
 TICK = 0.1
+TELL_SECONDS = 5.0
+"""How often a round that takes long tells how far it is."""
 
 
 class Seen(NamedTuple):
@@ -51,8 +56,9 @@ class Seen(NamedTuple):
 class Lag:
     """How far the copy of one pipeline is behind.
 
-    All that the source held `seconds` ago is here, and of what it is known to hold now `bytes` are not. `source` and
-    `here` are the newest checkpoint at each end, as far as they were seen.
+    The newest checkpoint that the source held `seconds` ago is here, or a newer one, and of what the source is known to
+    hold now `bytes` are not: they have not arrived, or are damaged there. `source` and `here` are the newest checkpoint
+    at each end, as far as they were seen and can be read.
     """
 
     source: Seen | None
@@ -63,11 +69,23 @@ class Lag:
 
 @dataclass(frozen=True)
 class Followed:
-    """A round went through: what it moved, and how old the newest checkpoint of those was when it had arrived."""
+    """A round went through: what it moved, and how old the newest checkpoint of those was when it had arrived.
+
+    The lag is that of its end. It is not over if `copied.damaged` has what is newest at the source.
+    """
 
     copied: Copied
     lag: Lag
     age_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A round takes long: so many checkpoints of all that it has to bring are done. Told every few seconds."""
+
+    done: int
+    total: int
+    lag: Lag
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ class Ended:
     error: HoldfastError
 
 
-Event: TypeAlias = Followed | Failed | Waiting | Ended
+Event: TypeAlias = Followed | Behind | Failed | Waiting | Ended
 Listener: TypeAlias = Callable[[str, Event], None]
 """Called with the name of the pipeline, "" for both stores, and what happened, from several threads."""
 
@@ -114,8 +132,9 @@ class _Follower:
         self._every = every
         self._tell = tell
         self._failures = 0
-        self._whole_at = time.time()
-        """All that the source held then is here."""
+        self._began = time.time()
+        self._level_at: float | None = None
+        """The newest checkpoint that the source held then is here, or a newer one; None if there was no such time."""
         self._why = ""
         self.due = 0.0
         self.running: Future[float] | None = None
@@ -124,11 +143,16 @@ class _Follower:
     def step(self, stop: threading.Event) -> float:
         """Raises Diverged, and what is no failure of a store or a record."""
 
-        def progress(_what: str, _done: int, _total: int) -> None:
+        began, told = time.time(), time.monotonic()
+
+        def progress(_what: str, done: int, total: int) -> None:
+            nonlocal told
             if stop.is_set():
                 raise _Stop
+            if time.monotonic() >= told + TELL_SECONDS:
+                self._tell(Behind(done, total, self._lag()))
+                told = time.monotonic()
 
-        began = time.time()
         try:
             copied = self._copier.copy(progress)
         except _Stop:
@@ -143,10 +167,12 @@ class _Follower:
             seconds = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(self._failures - 1, 10))
             self._tell(Failed(error, seconds, self._failures, self._lag()))
             return seconds
-        self._failures, self._why, self._whole_at = 0, "", began
-        here = self._seen(self._copier.newest)
-        age = time.time() - here.timestamp_ms / 1000 if copied.checkpoints and here is not None else None
-        self._tell(Followed(copied, Lag(here, here, 0.0, 0), age))
+        self._failures, self._why = 0, ""
+        if not self._ahead():
+            self._level_at = began
+        lag = self._lag()
+        age = time.time() - lag.here.timestamp_ms / 1000 if copied.checkpoints and lag.here is not None else None
+        self._tell(Followed(copied, lag, age))
         return max(0.0, self._every - (time.time() - began))
 
     def _wait(self, why: str) -> None:
@@ -154,15 +180,37 @@ class _Follower:
             self._why = why
             self._tell(Waiting(why))
 
+    def _ahead(self) -> list[Slot]:
+        """What is missing here and newer than all that is here; an old one that is damaged holds nobody up."""
+        newest = self._copier.newest
+        return [slot for slot in self._copier.missing if newest is None or slot > newest]
+
     def _lag(self) -> Lag:
-        """After a round that failed: the source may be away, and then what was seen before is all that is known."""
-        missing = list(self._copier.missing)
-        here = self._seen(self._copier.newest)
-        there = self._seen(missing[-1]) if missing else here
-        size = 0
-        with suppress(HoldfastError):
-            size = sum(self._source.head(slot).bytes_new for slot in missing)
-        return Lag(there, here, max(0.0, time.time() - self._whole_at), size)
+        """As far as it is known: if the source is away, what was seen of it before is all."""
+        here, ahead = self._seen(self._copier.newest), self._ahead()
+        source = self._seen(ahead[-1]) if ahead else here
+        since = self._level_at
+        if since is None:
+            # It was level before the first of these was taken, by whoever brought it there.
+            first = self._seen(ahead[0]) if ahead else None
+            since = self._began if first is None else first.timestamp_ms / 1000
+        return Lag(source, here, max(0.0, time.time() - since), self._missing_bytes())
+
+    def _missing_bytes(self) -> int:
+        is_away = False
+
+        def new_bytes(slot: Slot) -> int:
+            nonlocal is_away
+            try:
+                return 0 if is_away else self._source.head(slot).bytes_new
+            except StoreError:
+                is_away = True
+            except HoldfastError:
+                # Not to be read, or pruned meanwhile: nobody knows how much it was.
+                pass
+            return 0
+
+        return sum(each(new_bytes, self._copier.missing))
 
     def _seen(self, slot: Slot | None) -> Seen | None:
         if slot is None:
@@ -177,22 +225,20 @@ class _Follower:
 class Standby:
     """Follows all pipelines of a source, or those of some names, which need not be there yet.
 
-    `source` and `target` open the repositories: they are called again for as long as a store does not answer.
+    `ends` opens the repositories, source and target: it is called again for as long as a store does not answer.
     What is encrypted at the source is copied into a target that is not only with `decrypt`.
     """
 
     def __init__(
         self,
-        source: Callable[[], Repository],
-        target: Callable[[], Repository],
+        ends: Callable[[], tuple[Repository, Repository]],
         *,
         every_seconds: float = 10.0,
         pipelines: Sequence[str] = (),
         decrypt: bool = False,
         tell: Listener = lambda _pipeline, _event: None,
     ) -> None:
-        self._source = source
-        self._target = target
+        self._ends = ends
         self._every = every_seconds
         self._names = [check_name("pipeline", name) for name in dict.fromkeys(pipelines)]
         self._decrypt = decrypt
@@ -221,7 +267,7 @@ class Standby:
     def once(self) -> None:
         """One round over all pipelines. Raises what went wrong, once the others had their turn."""
         never, failed = threading.Event(), list[HoldfastError]()
-        source, target = self._source(), self._target()
+        source, target = self._ends()
         self._refuse(source, target)
         for name in self._names or [pipeline.name for pipeline in source.pipelines()]:
             stored = source.pipeline(name)
@@ -251,7 +297,7 @@ class Standby:
         failures = 0
         while not stop.is_set():
             try:
-                ends = self._source(), self._target()
+                ends = self._ends()
             except (StoreUnavailable, OutcomeUnknown) as error:
                 failures += 1
                 seconds = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 10))
@@ -271,7 +317,7 @@ class Standby:
         """Take in pipelines that are new. A source that does not answer is told of by those that are followed."""
         try:
             names = self._names or self._new_names(source)
-        except StoreError as error:
+        except (StoreError, Damage) as error:
             if not self._followers:
                 self._tell("", Failed(error, self._every, 1, None))
             return
@@ -285,6 +331,7 @@ class Standby:
     def _new_names(self, source: Repository) -> list[str]:
         """Those that are not followed yet; a damaged one is among them, and tells of it when it is copied."""
         found = []
+        require_repository(source.store, source.id)
         for name in source.store.folders(PIPELINES):
             if name not in self._followers:
                 with suppress(BadName):

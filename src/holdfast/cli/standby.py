@@ -28,6 +28,7 @@ PATIENCE = 10.0
 """For how long one request to a store is tried again: the loop is patient enough, and must hear that it shall stop."""
 LAST_LOOK = 5.0
 """The same for the source of an activation, which is more likely gone than not."""
+DAMAGE = 3
 
 
 @verb(
@@ -72,9 +73,10 @@ def command(
 
     Each round brings what is new at SRC, every byte verified, at the cost of what is new. A line tells of each
     checkpoint that has arrived and of the lag; with --json each round is one line for each pipeline. What fails, at
-    either end, is shown and tried again for ever: both stores may go away and come back. SIGTERM and SIGINT end it. A
-    pipeline that was activated or written to in DST has diverged and is followed no more: with the last one of them
-    the command ends, with 5.
+    either end, is shown and tried again for ever: both stores may go away and come back, disks that are not mounted
+    included. SIGTERM and SIGINT end it. A checkpoint that is damaged in SRC is not copied; with --once the command then
+    ends with 3. A pipeline that was activated or written to in DST has diverged and is followed no more: with the last
+    one of them the command ends, with 5.
 
     With --activate the pipeline MODULE:ATTR is taken over, now: what SRC still has is fetched if it answers, and what
     may be missing is said. The sinks are fenced, so whoever ran the pipeline before can write to none of them any
@@ -94,13 +96,11 @@ def command(
 
     shown = _Shown(session, once)
     seconds = parse_duration(every) / 1000
-    standby = Standby(
-        ends.source, ends.target, every_seconds=seconds, pipelines=pipelines, decrypt=ends.decrypt, tell=shown.tell
-    )
+    standby = Standby(ends.both, every_seconds=seconds, pipelines=pipelines, decrypt=ends.decrypt, tell=shown.tell)
     try:
         if once:
             standby.once()
-            return
+            sys.exit(DAMAGE if shown.is_damaged else 0)
         run_beside_signals(standby.run)
     except HoldfastError as error:
         if error not in shown.told:
@@ -113,14 +113,14 @@ def command(
 
 
 def _activate(session: Session, ends: Ends, target: str, run: dict[str, Any]) -> None:
-    repository = ends.target()
+    repository = ends.target_alone()
     pipeline = load_pipeline(target)
     stored = repository.pipeline(pipeline.name)
     stored.require()
     known = stored.records.generations()
     if not stored.records.began_elsewhere(known):
         raise NotACopy(pipeline.name, repository.url)
-    missed = None
+    missed: str | None = "it was taken over from here before, in vain"
     if stored.is_copy():
         missed = _fetch_the_rest(ends, repository, pipeline.name)
     _say_what_is_lost(session, repository, pipeline.name, missed)
@@ -171,6 +171,7 @@ class _Shown:
         self._lock = threading.Lock()
         self._checkpoints = self._bytes = self._failures = 0
         self._is_level: set[str] = set()
+        self.is_damaged = False
         self.told: list[Exception] = []
         """Errors that may be raised as well: those that ended something, and those of a single round."""
 
@@ -183,6 +184,7 @@ class _Shown:
             if isinstance(event, Followed):
                 self._checkpoints += event.copied.checkpoints
                 self._bytes += event.copied.bytes
+                self.is_damaged |= bool(event.copied.damaged)
             self._failures += isinstance(event, Failed)
             if self._session.as_json:
                 _document({**_fields(event), "pipeline": pipeline or None})
@@ -200,11 +202,16 @@ class _Shown:
             )
 
     def _write(self, pipeline: str, event: Event) -> None:
-        from holdfast.standby import Ended, Failed, Followed
+        from holdfast.standby import Behind, Ended, Failed, Followed
 
         begin = f"{self._now()}  {pipeline or 'all'}"
         if isinstance(event, Followed):
             self._write_followed(begin, pipeline, event)
+        elif isinstance(event, Behind):
+            self._is_level.discard(pipeline)
+            self._session.output.remark(
+                f"{begin}  {event.done} of {amount(event.total, 'checkpoint')}; {_lag(event.lag)}"
+            )
         elif isinstance(event, Failed):
             self._is_level.discard(pipeline)
             lag = f"; {_lag(event.lag)}" if event.lag is not None else ""
@@ -217,6 +224,7 @@ class _Shown:
 
     def _write_followed(self, begin: str, pipeline: str, event: Followed) -> None:
         for lost in event.copied.damaged:
+            self._is_level.discard(pipeline)
             click.echo(clean(f"{begin}  {lost.slot} was not copied: {lost.why}"), err=True)
         if event.copied.checkpoints or event.copied.removed:
             self._session.output.line(clean(f"{begin}  {_followed(event)}"))
@@ -247,11 +255,13 @@ def _lag(lag: Lag) -> str:
 
 def _fields(event: Event) -> dict[str, Any]:
     from holdfast.report import plain
-    from holdfast.standby import Ended, Failed, Followed
+    from holdfast.standby import Behind, Ended, Failed, Followed
 
     if isinstance(event, Followed):
         moved = {name: value for name, value in plain(event.copied).items() if name != "pipeline"}
         return {"event": "followed", **moved, **_lag_fields(event.lag), "age_seconds": event.age_seconds}
+    if isinstance(event, Behind):
+        return {"event": "behind", "done": event.done, "total": event.total, **_lag_fields(event.lag)}
     if isinstance(event, Failed):
         lag = _lag_fields(event.lag) if event.lag is not None else {}
         again = {"retry_seconds": event.retry_seconds, "failures": event.failures}

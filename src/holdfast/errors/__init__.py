@@ -7,7 +7,8 @@ HoldfastError                      exit 1
 │   ├── PlaceMissing               HF-1003  no such bucket, container or folder
 │   ├── StoreFailure               HF-1004  a permanent failure with no better name
 │   ├── OutcomeUnknown             HF-1005  a create may or may not have landed
-│   └── ForkedProcess              HF-1006  the store was in use when this process was forked
+│   ├── ForkedProcess              HF-1006  the store was in use when this process was forked
+│   └── RepositoryGone             HF-1007  not where it was opened any more: a disk that is not mounted
 ├── SinkFailed                     HF-1101
 ├── BackgroundFailed               HF-1102
 ├── LibraryMissing                 HF-1103  a state needs a library that is not installed here
@@ -17,6 +18,7 @@ HoldfastError                      exit 1
 ├── SparkGone                      HF-1107  Spark's own process ended under a pipeline
 ├── UserCodeFailed                 HF-1108  a module or function of the user's own raised
 ├── DemoUnready                    HF-1109  the demo needs libraries that are not installed here
+├── StagingFailed                  HF-1110  there is no room for the rows of an epoch
 ├── DrillFailed                    HF-1140  Spark did not start from what a drill restored
 ├── CannotAttach                   HF-1120  this is no query that can be followed from here
 ├── NotAttached                    HF-1121  a query was let go of, and nothing is captured any more
@@ -138,9 +140,11 @@ from holdfast.errors.failures import (
     NotAttached,
     OutcomeUnknown,
     PlaceMissing,
+    RepositoryGone,
     SinkFailed,
     SinkUnavailable,
     SparkGone,
+    StagingFailed,
     StateNotKept,
     StateUnusable,
     StoreError,
@@ -276,6 +280,7 @@ __all__ = [
     "PlaceNotEmpty",
     "QueryChanged",
     "Refused",
+    "RepositoryGone",
     "RepositoryMissing",
     "SinkFailed",
     "SinkLogGone",
@@ -286,6 +291,7 @@ __all__ = [
     "SourcesGone",
     "SparkGone",
     "SparkRejects",
+    "StagingFailed",
     "StateFixed",
     "StateNotKept",
     "StateUnreadable",

@@ -20,9 +20,11 @@ __all__ = [
     "NotAttached",
     "OutcomeUnknown",
     "PlaceMissing",
+    "RepositoryGone",
     "SinkFailed",
     "SinkUnavailable",
     "SparkGone",
+    "StagingFailed",
     "StateNotKept",
     "StateUnusable",
     "StoreError",
@@ -95,6 +97,18 @@ class ForkedProcess(StoreError):
 
 
 @dataclass(eq=False)
+class RepositoryGone(StoreError):
+    url: str
+    why: str
+    code = "HF-1007"
+    template = "{url}: the repository that was opened here is gone: {why}"
+    advice = (
+        "A disk or share that is not mounted looks like this. Bring it back: nothing was concluded from what is not "
+        "there. If it was moved, or made anew, start again with the address and the repository that are meant."
+    )
+
+
+@dataclass(eq=False)
 class SinkFailed(HoldfastError):
     sink: str
     checkpoint: str
@@ -149,6 +163,15 @@ class SparkGone(HoldfastError):
     code = "HF-1107"
     template = "Spark's Java process ended while {pipeline!r} was running: {why}"
     advice = "Nothing is lost: the next start goes on from there. Stop the Python process alone, and it stops Spark."
+
+
+@dataclass(eq=False)
+class StagingFailed(HoldfastError):
+    place: str
+    why: str
+    code = "HF-1110"
+    template = "the rows of an epoch could not be staged at {place}: {why}"
+    advice = "No sink has seen any of them. Make room there, and start again: it goes on with the same epoch."
 
 
 @dataclass(eq=False)

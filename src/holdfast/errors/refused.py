@@ -255,9 +255,14 @@ class StillRunning(Refused):
 @dataclass(eq=False)
 class PipelineExists(Refused):
     pipeline: str
+    began: str
+    """What its first state was: a fork that was done before says of what."""
     code = "HF-5025"
-    template = "pipeline {pipeline!r} has checkpoints already"
-    advice = "A fork begins a pipeline: give it a name of its own. To take this one back, rewind it."
+    template = "pipeline {pipeline!r} has checkpoints already: {began}"
+    advice = (
+        "A fork begins a pipeline: give it a name of its own. One that was forked before is started as it is; to take "
+        "it back, rewind it."
+    )
 
 
 @dataclass(eq=False)

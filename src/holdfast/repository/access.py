@@ -112,7 +112,8 @@ class RecordAccess:
         found = ((info.key, self.parse(info.key), info.size) for info in self.store.list(prefix, start_after))
         return [(key, name, size) for key, name, size in found if name is not None and name.what in what]
 
-    def _is_there(self, key: str) -> bool:
+    def is_there(self, key: str) -> bool:
+        """Whether a key holds something, readable or not. Asks the store, always."""
         try:
             self.store.get(key)
         except ObjectMissing:

@@ -106,7 +106,7 @@ class PipelineRecords(ForgettingRecords):
 
     def is_claimed(self, generation: int) -> bool:
         """Asks the store, always: this is the look that fences."""
-        return self._is_there(self.keys.claim(generation))
+        return self.is_there(self.keys.claim(generation))
 
     def newest_is_local(self, generations: Generations) -> bool:
         """Whether the newest claim was made in this repository; if not, the pipeline is a copy here."""
@@ -135,12 +135,17 @@ class PipelineRecords(ForgettingRecords):
         kept = self._manifests.get(slot)
         if kept is not None:
             return kept
-        key = self.keys.manifest(slot)
-        manifest = self.fetched(key, lambda data: self._parsed(key, data))
-        if manifest.at != slot:
-            raise DamagedRecord(key, f"it holds the manifest of {manifest.at}")
+        manifest, _ = self.sealed_manifest(slot)
         self.keep(manifest)
         return manifest
+
+    def sealed_manifest(self, slot: Slot) -> tuple[Manifest, bytes]:
+        """The same, never from what is kept, with the bytes that carry it: for whoever passes them on."""
+        key = self.keys.manifest(slot)
+        manifest, data = self.fetched(key, lambda data: (self._parsed(key, data), data))
+        if manifest.at != slot:
+            raise DamagedRecord(key, f"it holds the manifest of {manifest.at}")
+        return manifest, data
 
     def _parsed(self, key: str, data: bytes) -> Manifest:
         if is_a(VoidSlot, data):
@@ -251,7 +256,7 @@ class PipelineRecords(ForgettingRecords):
         upto = steps.get(slot.generation, None if slot.generation > known.top else -1)
         if upto is not None and slot.number > upto:
             return False
-        return not self._is_there(self.keys.manifest(slot)) and not self.is_forgotten(slot)
+        return not self.is_there(self.keys.manifest(slot)) and not self.is_forgotten(slot)
 
     # ---- hint ----
 

@@ -37,6 +37,9 @@ class Store(ABC):
     takes_parts: bool = False
     """Whether `write` costs no more than `create`: what is there in parts need not be joined first."""
 
+    can_vanish: bool = False
+    """Whether one that is gone looks like an empty one, and takes writes: a folder on a disk that is not mounted."""
+
     @abstractmethod
     def create(self, key: str, data: Buffer) -> bool:
         """Write a new object, durably, if the key is free.

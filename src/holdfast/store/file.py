@@ -38,6 +38,7 @@ class FileStore(Store):
     """
 
     takes_parts = True
+    can_vanish = True
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.abspath(root)

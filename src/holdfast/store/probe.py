@@ -72,6 +72,8 @@ class _Trial:
         self.place = place
         self.rounds = rounds
         self.threads = threads
+        self.creates = False
+        """Whether create-if-absent holds for one writer alone."""
         self.attempts: dict[str, Callable[[], str]] = {
             "create": self.create,
             "create, raced": self.race,
@@ -96,9 +98,15 @@ class _Trial:
             return "an object was created over another one: create-if-absent is ignored"
         if self.store.get(key) != b"first":
             return "a create that was refused changed the object all the same"
-        return "" if self.store.create(key, b"first") else "an object was not recognised by its own bytes"
+        if not self.store.create(key, b"first"):
+            return "an object was not recognised by its own bytes"
+        self.creates = True
+        return ""
 
     def race(self) -> str:
+        if not self.creates:
+            # Nothing more is learnt, and writers that overtake each other may leave an object after its deletion.
+            return "not tried: one writer alone is not served right"
         for number in range(self.rounds):
             key = self.key(f"race/{number}")
             bodies = [f"racer {racer}".encode() for racer in range(self.threads)]
