@@ -17,6 +17,7 @@ from holdfast.testing.sinks import SinkContract
 
 class TestSQLite(SinkContract):
     modes = ("append", "upsert", "overwrite")
+    races = 10
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def read_all(catalog: dict[str, str]) -> list[dict[str, Any]]:
 
 class TestIcebergOnDisk(SinkContract):
     modes = ("append", "upsert", "overwrite")
+    races = 5
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:

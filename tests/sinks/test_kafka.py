@@ -40,6 +40,7 @@ from sinks.kafka_topics import config_of, ends, make_topic, records, remake_topi
 class TestKafka(SinkContract):
     rolls_back = False
     has_columns = False
+    races = 2
 
     @pytest.fixture(autouse=True)
     def _place(self, kafka_server: KafkaServer) -> None:

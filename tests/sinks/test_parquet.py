@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.decide.chain import NOTHING
-from holdfast.epochs import Step, Target
+from holdfast.epochs import Target
 from holdfast.errors import DamagedArtifact, Fenced, MissingRecords, SinkUnavailable, SinkUnfit, UnsafeStore
 from holdfast.sinks.contract import Sink, WriteMode
 from holdfast.sinks.parquet import Parquet, files, versions
@@ -42,6 +42,7 @@ def read_all(url: str, options: Mapping[str, str] | None = None, version: int | 
 
 class TestParquetOnDisk(SinkContract):
     modes = ("append", "overwrite")
+    races = 10
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
@@ -56,6 +57,7 @@ class TestParquetOnDisk(SinkContract):
 
 class TestParquetInS3(SinkContract):
     modes = ("append", "overwrite")
+    races = 4
 
     @pytest.fixture(autouse=True)
     def _place(self, s3_server: S3Server, s3_url: str) -> None:
@@ -270,39 +272,6 @@ def test_of_two_handles_that_try_at_once_one_lands(url: str, tmp_path: Path) -> 
             first, second = pool.map(go, handles, tokens)
         assert first == second
     assert ids(url) == [*range(10)]
-
-
-def test_a_commit_and_a_take_over_at_once_are_one_after_the_other(url: str, tmp_path: Path) -> None:
-    for generation in range(10):
-        sink = fenced(url, 2 * generation)
-        before = sink.look()
-        assert before is not None
-        epoch = before.at.epoch + 1
-        staged = stage(tmp_path, words(epoch))
-        to = step(epoch, 2 * generation)
-        token = sink.prepare(to, staged)
-        barrier = threading.Barrier(2)
-
-        def commit(
-            sink: Sink = sink,
-            to: Step = to,
-            token: Any = token,
-            staged: StagedRows = staged,
-            gate: threading.Barrier = barrier,
-        ) -> bool:
-            gate.wait()
-            try:
-                sink.commit(to, token, staged)
-            except Fenced:
-                return False
-            return True
-
-        with ThreadPoolExecutor(1) as pool:
-            landed = pool.submit(commit)
-            barrier.wait()
-            marker = Parquet(url).fence(holder(2 * generation + 1), NOTHING)
-            assert landed.result() == (marker.at.epoch == epoch)
-        assert ids(url) == [*range(marker.at.epoch + 1)]
 
 
 @pytest.mark.parametrize("verb", ["commit", "roll back", "release", "fence"])

@@ -29,6 +29,7 @@ from sinks.postgres_hands import Opened, Run, left_over, put
 
 class TestPostgres(SinkContract):
     modes = ("append", "upsert", "overwrite")
+    races = 6
 
     @pytest.fixture(autouse=True)
     def _place(self, postgres_url: str, run: Run) -> None:
@@ -416,6 +417,26 @@ def test_a_user_who_may_not_write_is_told_before_anything_runs(
         sink.check(SCHEMA)
     with closing(Postgres(url, "more")) as sink, pytest.raises(SinkUnfit, match="may not make tables in public"):
         sink.check(SCHEMA)
+
+
+@pytest.mark.parametrize(("mode", "key"), [("append", ()), ("upsert", ("id",))])
+def test_a_user_who_may_not_delete_is_told_before_a_rewind(
+    opened: Opened, postgres_url: str, run: Run, tmp_path: Path, mode: WriteMode, key: tuple[str, ...]
+) -> None:
+    owner = opened("words", mode=mode, key=key)
+    first, last = (put(owner, epoch, stage(tmp_path, words(epoch))) for epoch in (0, 1))
+    user = f"u{uuid.uuid4().hex}"
+    run(f"CREATE USER {user} PASSWORD 'low-horse'")
+    run(f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO {user}")
+    url = postgres_url.replace(f"postgres:{PASSWORD}", f"{user}:low-horse")
+    with closing(Postgres(url, "words", mode=mode, key=key)) as sink:
+        assert sink.why_not_back(first) == "the user of the database may not take rows out of words"
+        assert sink.why_not_back(last) is None, "nothing has to go"
+        run(f"GRANT DELETE ON ALL TABLES IN SCHEMA public TO {user}")
+        assert sink.why_not_back(first) is None
+        sink.fence(holder(1), NOTHING)
+        sink.roll_back(first)
+    assert run("SELECT id FROM words") == [(0,)]
 
 
 # ---- secrets ----

@@ -18,7 +18,7 @@ from holdfast.decide.chain import NOTHING
 from holdfast.epochs import Staged, StagedFile
 from holdfast.errors import SinkUnavailable, SinkUnfit
 from holdfast.pipeline.schemas import arrow_schema
-from holdfast.sinks import delta, iceberg
+from holdfast.sinks import delta, iceberg, rewrite_spark
 from holdfast.sinks.delta import Delta
 from holdfast.sinks.iceberg import Iceberg
 from holdfast.sinks.parquet import Parquet, files
@@ -75,6 +75,32 @@ def test_spark_writes_anew_what_pyarrow_would(
     for bad, why in (([{**first[0], "id": None}], "no value"), ([first[0], first[0]], "two rows")):
         with pytest.raises(SinkUnfit, match=why):
             sink.prepare(step(2), stage(tmp_path, bad, PARTITIONED))
+
+
+@pytest.mark.parametrize("partition_by", [(), ("place",)], ids=["upsert", "split"])
+def test_what_spark_wrote_is_synced_before_anything_is_decided_on_it(
+    root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, partition_by: Sequence[str]
+) -> None:
+    synced: set[Path] = set()
+    entered: list[Path] = []
+
+    def sync(place: Path, *, deep: bool = True) -> None:
+        if deep:
+            synced.update(place.rglob("*.parquet"))
+        else:
+            entered.append(place)
+
+    monkeypatch.setattr(rewrite_spark, "sync_below", sync)
+    sink = opened(root, spark, ["id"], partition_by=partition_by)
+    put_rows(sink, step(0), stage(tmp_path, in_places("a", "b", "b"), PARTITIONED))
+    before = set(root.rglob("*.parquet"))
+    changed = [{**row, "hot": True} for row in in_places("a", "b")]
+    sink.prepare(step(1), stage(tmp_path, changed, PARTITIONED))
+    written = set(root.rglob("*.parquet")) - before
+    by_spark = {path for path in written if path.name.endswith(".snappy.parquet")}
+    assert by_spark
+    assert by_spark <= synced
+    assert root in entered
 
 
 def test_spark_keeps_every_kind_of_value(root: Path, tmp_path: Path, spark: SparkSession) -> None:

@@ -6,7 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.sinks.contract import Sink, Target, WriteMode
+    from holdfast.sinks.contract import (
+        Holder,
+        Link,
+        Marker,
+        Sink,
+        Step,
+        Target,
+        WriteMode,
+        admit,
+        go_back,
+        raise_fence,
+    )
     from holdfast.sinks.delta import Delta
     from holdfast.sinks.duckdb import DuckDB
     from holdfast.sinks.iceberg import Iceberg
@@ -19,8 +30,11 @@ if TYPE_CHECKING:
 _WHERE = {
     "Delta": "delta",
     "DuckDB": "duckdb",
+    "Holder": "contract",
     "Iceberg": "iceberg",
     "Kafka": "kafka",
+    "Link": "contract",
+    "Marker": "contract",
     "Parquet": "parquet",
     "Postgres": "postgres",
     "SQLite": "sqlite",
@@ -28,15 +42,22 @@ _WHERE = {
     "Staged": "staged",
     "StagedFile": "staged",
     "StagedRows": "staged",
+    "Step": "contract",
     "Target": "contract",
     "WriteMode": "contract",
+    "admit": "contract",
+    "go_back": "contract",
+    "raise_fence": "contract",
 }
 
 __all__ = [
     "Delta",
     "DuckDB",
+    "Holder",
     "Iceberg",
     "Kafka",
+    "Link",
+    "Marker",
     "Parquet",
     "Postgres",
     "SQLite",
@@ -44,8 +65,12 @@ __all__ = [
     "Staged",
     "StagedFile",
     "StagedRows",
+    "Step",
     "Target",
     "WriteMode",
+    "admit",
+    "go_back",
+    "raise_fence",
 ]
 
 

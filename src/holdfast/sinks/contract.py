@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from holdfast.decide.chain import admit, go_back, raise_fence
 from holdfast.epochs import Holder, Link, Marker, Step, Target
 from holdfast.errors import BadValue, SinkUnfit
 from holdfast.store import Address
@@ -19,7 +20,19 @@ if TYPE_CHECKING:
 
     from holdfast.sinks.staged import StagedRows
 
-__all__ = ["Holder", "Link", "Marker", "Sink", "Step", "Target", "WriteMode", "what_bars"]
+__all__ = [
+    "Holder",
+    "Link",
+    "Marker",
+    "Sink",
+    "Step",
+    "Target",
+    "WriteMode",
+    "admit",
+    "go_back",
+    "raise_fence",
+    "what_bars",
+]
 
 WriteMode: TypeAlias = Literal["append", "upsert", "overwrite"]
 """Rows are added; a row takes the place of the one with its key; an epoch takes the place of all before it."""
@@ -78,7 +91,7 @@ class Sink(ABC):
 
     @abstractmethod
     def fence(self, holder: Holder, begin: Link) -> Marker:
-        """Have the sink take commits of this holder alone, and give what it holds; see `decide.chain.raise_fence`.
+        """Have the sink take commits of this holder alone, and give what it holds; see `raise_fence`.
 
         Atomic in the sink itself: whatever another holder has under way, and has not committed, fails from now on. A
         sink without a marker begins at `begin`.
@@ -104,7 +117,7 @@ class Sink(ABC):
         """Make the rows visible and move the marker, in one transaction with the look at it; give the position.
 
         Idempotent for ever: a step that it holds is skipped. `rows` are the same as at prepare; after a crash they are
-        all that is left beside the token. Raises Fenced and ChainBroken; see `decide.chain.admit`.
+        all that is left beside the token. Raises Fenced and ChainBroken; see `admit`.
         """
 
     @abstractmethod

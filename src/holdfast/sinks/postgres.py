@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.decide.chain import Holder, Link, Marker, Step
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks import postgres_catalog as catalog
-from holdfast.sinks.contract import WriteMode
+from holdfast.sinks.contract import Target, WriteMode
 from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
 from holdfast.sinks.postgres_types import are_taken, fits, type_of
 from holdfast.sinks.sql import EPOCH, SqlSink, quoted
@@ -104,6 +104,19 @@ class Postgres(SqlSink):
         if self.mode == "upsert" and not catalog.key_index(db, table, self.key):
             return f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {', '.join(self.key)}"
         return None
+
+    def why_not_back(self, target: Target) -> str | None:
+        why = super().why_not_back(target)
+        if why is not None:
+            return why
+        with self._reading() as db:
+            found = self._marker(db)
+            is_there = found is None or found.marker.at.epoch == target.at.epoch
+            if is_there or not self._columns(db, self.table):
+                return None
+            read = (EPOCH,) if self.mode == "append" else self.key
+            may = catalog.may_take_back(db, self._named(self.table), read)
+        return None if may else f"the user of the database may not take rows out of {self.table}"
 
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         if not self._goes_directly(rows):

@@ -15,6 +15,7 @@ __all__ = [
     "key_index",
     "kind_of",
     "may_make_tables",
+    "may_take_back",
     "may_write",
     "needed_columns",
     "unlogged_tables",
@@ -102,6 +103,13 @@ def may_write(db: Database, table: str, mode: WriteMode) -> bool:
     rights = [f"has_any_column_privilege(?1, '{right}')" for right in _RIGHTS[mode]]
     rights += ["has_table_privilege(?1, 'DELETE')"] if mode == "overwrite" else []
     return bool(db.execute(f"SELECT {' AND '.join(rights)}", (table,))[0][0])
+
+
+def may_take_back(db: Database, table: str, read: Sequence[str]) -> bool:
+    """Whether rows may be taken out of it that are found by these columns."""
+    rights = ["has_table_privilege(?1, 'DELETE')"]
+    rights += [f"has_column_privilege(?1, ?{n}, 'SELECT')" for n in range(2, len(read) + 2)]
+    return bool(db.execute(f"SELECT {' AND '.join(rights)}", (table, *read))[0][0])
 
 
 def may_make_tables(db: Database, schema: str) -> bool:

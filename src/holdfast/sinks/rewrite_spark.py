@@ -17,7 +17,9 @@ from holdfast.sinks.rewrite import Part, Rewriter, Source, key_leaves, partition
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile
 from holdfast.store import Address
+from holdfast.store.address import LocalAddress, read_address
 from holdfast.store.between import plain_url
+from holdfast.store.disk import sync_below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,11 +120,19 @@ class BySpark(Rewriter):
             rows = rows.hint("rebalance", *copies)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.partitionBy(*copies).parquet(for_spark(plain_url(self._root, folder)))
+        self._sync(folder)
         store = self._root.store()
         files = [info for info in store.list(f"{folder}/") if info.key.endswith(".parquet")]
         footers = read_footers(store, files)
         found = [DataFile(info.key, info.size, footer.num_rows) for info, footer in zip(files, footers, strict=True)]
         return [file for file in found if file.rows]
+
+    def _sync(self, folder: str) -> None:
+        """Have on disk what the executors wrote: Spark syncs nothing, and the decision will name these files."""
+        root = read_address(self._root.url, self._root.options)
+        if isinstance(root, LocalAddress):
+            sync_below(root.path / folder)
+            sync_below(root.path, deep=False)
 
     @contextmanager
     def _jobs(self, action: str) -> Iterator[None]:

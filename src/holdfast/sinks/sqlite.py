@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ class SQLite(SqlSink):
     def __init__(self, path: str | Path, table: str, *, mode: WriteMode = "append", key: Sequence[str] = ()) -> None:
         super().__init__(table, mode, key)
         self.path = Path(path)
+        self._turn = threading.Lock()
+        """One connection is all there is, and whoever looks may come from any thread."""
         self._stages = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
     @property
@@ -62,14 +65,15 @@ class SQLite(SqlSink):
     @contextmanager
     def _attached(self, place: str) -> Iterator[Database]:
         """The file beside the loads: it is locked only in a transaction, and open only here."""
-        db = _Connection(self._stages, self.name)
-        db.execute("ATTACH DATABASE ?1 AS filed", (place,))
-        try:
-            db.execute(f"PRAGMA filed.busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
-            db.execute("PRAGMA filed.synchronous = FULL")
-            yield db
-        finally:
-            db.execute("DETACH DATABASE filed")
+        with self._turn:
+            db = _Connection(self._stages, self.name)
+            db.execute("ATTACH DATABASE ?1 AS filed", (place,))
+            try:
+                db.execute(f"PRAGMA filed.busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
+                db.execute("PRAGMA filed.synchronous = FULL")
+                yield db
+            finally:
+                db.execute("DETACH DATABASE filed")
 
     @property
     def _entry(self) -> str:
@@ -98,7 +102,7 @@ class SQLite(SqlSink):
         self._drop_stage(stage)
         defined = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         places = ", ".join("?" * len(columns))
-        with closing(self._stages.cursor()) as cursor:
+        with self._turn, closing(self._stages.cursor()) as cursor:
             cursor.execute("BEGIN")
             try:
                 cursor.execute(f"CREATE TABLE main.{quoted(stage)} ({defined})")
@@ -115,7 +119,8 @@ class SQLite(SqlSink):
         return bool(db.execute("SELECT 1 FROM main.sqlite_master WHERE name = ?1", (stage,)))
 
     def _drop_stage(self, stage: str) -> None:
-        self._stages.execute(f"DROP TABLE IF EXISTS main.{quoted(stage)}")
+        with self._turn:
+            self._stages.execute(f"DROP TABLE IF EXISTS main.{quoted(stage)}")
 
     def _named(self, table: str) -> str:
         return f"filed.{quoted(table)}"

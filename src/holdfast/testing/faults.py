@@ -1,7 +1,8 @@
-"""Stores that fail on purpose: a crash at a chosen operation, a create that lands late, and a count of requests."""
+"""Stores that fail on purpose: a crash at a chosen operation, a create that lands late; and one that counts."""
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from holdfast.store import Buffer, ObjectInfo, Store
 __all__ = ["Around", "CountingStore", "Crash", "CrashingStore", "LateStore"]
 
 T = TypeVar("T")
+AnyBuffer = TypeVar("AnyBuffer", bound=Buffer)
 
 
 class Crash(BaseException):
@@ -24,6 +26,7 @@ class Around(Store):
 
     def __init__(self, store: Store) -> None:
         self.url = store.url
+        self.can_vanish = store.can_vanish
         self.inner = store
 
     def _around(self, verb: str, act: Callable[[], T]) -> T:  # noqa: ARG002
@@ -64,11 +67,16 @@ class Around(Store):
 
 
 class CountingStore(Around):
-    """Counts the operations by verb in `counts`; `reset` begins anew."""
+    """Counts the operations by verb in `counts`, and bytes by key in `read_bytes` and `written_bytes`.
+
+    What is read or sent twice counts twice. `reset` begins anew.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.counts: Counter[str] = Counter()
+        self.read_bytes: Counter[str] = Counter()
+        self.written_bytes: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -77,7 +85,33 @@ class CountingStore(Around):
 
     def reset(self) -> None:
         with self._lock:
-            self.counts.clear()
+            for counter in (self.counts, self.read_bytes, self.written_bytes):
+                counter.clear()
+
+    def create(self, key: str, data: Buffer) -> bool:
+        self._count(self.written_bytes, key, data)
+        return super().create(key, data)
+
+    def put(self, key: str, data: Buffer) -> None:
+        self._count(self.written_bytes, key, data)
+        super().put(key, data)
+
+    def get(self, key: str) -> bytes:
+        return self._count(self.read_bytes, key, super().get(key))
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        return [self._count(self.read_bytes, key, part) for part in super().get_ranges(key, ranges)]
+
+    def write(self, key: str, chunks: Iterable[Buffer]) -> int:
+        return super().write(key, (self._count(self.written_bytes, key, chunk) for chunk in chunks))
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        return (self._count(self.read_bytes, key, chunk) for chunk in super().read(key, offset, length))
+
+    def _count(self, counter: Counter[str], key: str, data: AnyBuffer) -> AnyBuffer:
+        with self._lock:
+            counter[key] += memoryview(data).nbytes
+        return data
 
     def _around(self, verb: str, act: Callable[[], T]) -> T:
         with self._lock:
