@@ -74,7 +74,8 @@ class StagedFile(msgspec.Struct, frozen=True):
 class Staged(msgspec.Struct, frozen=True):
     """The rows of an epoch as files: where they lie, what they hold, and the schema as Arrow encodes it.
 
-    `digest` is of the rows in any order: a second run of the same epoch must give the same.
+    `digest` is of the rows in any order: a second run of the same epoch must give the same. It is empty where they went
+    into one sink and no state: a second run then takes the place of the first in all that there is.
     """
 
     url: str

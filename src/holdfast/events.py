@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.layout import Slot
 
-__all__ = ["CaptureFailed", "CheckpointTaken", "EpochCommitted", "Event", "Listener", "TakenOver", "nobody", "teller"]
+__all__ = [
+    "CaptureFailed",
+    "CheckpointTaken",
+    "EpochCommitted",
+    "EpochFailed",
+    "Event",
+    "Listener",
+    "TakenOver",
+    "nobody",
+    "teller",
+]
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,14 @@ class EpochCommitted:
     bytes: int
     seconds: float
     steps: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class EpochFailed:
+    """An epoch was not committed in every sink, and the query ends with it; the next start drives it on or anew."""
+
+    epoch: int
+    error: Exception
 
 
 @dataclass(frozen=True)
@@ -49,7 +68,7 @@ class TakenOver:
     by: str
 
 
-Event: TypeAlias = EpochCommitted | CheckpointTaken | CaptureFailed | TakenOver
+Event: TypeAlias = EpochCommitted | EpochFailed | CheckpointTaken | CaptureFailed | TakenOver
 Listener: TypeAlias = Callable[[Event], None]
 """Called from the thread in which it happens, so it should be quick. What it raises is logged, and stops nothing."""
 
@@ -59,9 +78,12 @@ def nobody(_event: Event) -> None:
 
 
 def teller(*listeners: Listener) -> Listener:
-    """One listener that tells them all."""
+    """One listener that tells them all. Both who commits and who captures may find a take-over: it is told once."""
+    taken_over = threading.Lock()
 
     def tell(event: Event) -> None:
+        if isinstance(event, TakenOver) and not taken_over.acquire(blocking=False):
+            return
         for listener in listeners:
             try:
                 listener(event)

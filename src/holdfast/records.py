@@ -38,6 +38,7 @@ __all__ = [
     "VoidSlot",
     "is_a",
     "is_whole",
+    "require_whole",
     "seal",
     "seal_line",
     "unseal",
@@ -313,11 +314,16 @@ def is_whole(line: bytes) -> bool:
     return seal is not None and hashlib.sha256(line[:-_SEAL_LENGTH]).hexdigest().encode() == seal[1]
 
 
-def _open(key: str, line: bytes) -> dict[str, Any]:
+def require_whole(key: str, line: bytes) -> None:
+    """Raise DamagedRecord unless a line is sealed, and its bytes are those that were."""
     if not is_whole(line):
         if _SEAL.fullmatch(line[-_SEAL_LENGTH:]) is None:
             raise DamagedRecord(key, "it is cut short or not a Holdfast record")
         raise DamagedRecord(key, "its bytes do not match its digest")
+
+
+def _open(key: str, line: bytes) -> dict[str, Any]:
+    require_whole(key, line)
     try:
         fields = msgspec.json.decode(line)
     except msgspec.DecodeError as error:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.decide.compatibility import Finding, check_names, judge, refused
+from holdfast.decide.compatibility import Finding, judge, refused
+from holdfast.decide.consent import check_names, duplicates_in, unknown_in
 from holdfast.decide.fingerprint import JSON, fingerprint
 from holdfast.decide.query_changes import CHANGES, VERDICTS
 from holdfast.decide.query_identity import StatefulOperator, StreamingQuery, parts_of
@@ -217,6 +218,7 @@ def test_only_what_is_accepted_by_name_is_gone_past() -> None:
 
 def test_a_name_that_no_change_has_is_refused() -> None:
     check_names(tuple(CHANGES))
+    check_names(("source:events:trimmed", duplicates_in("db"), unknown_in("db"), "activated-elsewhere"))
     with pytest.raises(BadValue, match="filter-above"):
         check_names(("filter-above",))
 

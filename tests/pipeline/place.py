@@ -1,6 +1,7 @@
 """A pipeline over files with two tables, all below one folder; run as a program it dies at a chosen step.
 
-`python -m pipeline.place FOLDER STEP N`: run to the end, or until the N-th time that the step is reached.
+`python -m pipeline.place FOLDER VERB STEP N`: run to the end, rewind or fork; or until the N-th time that the step is
+reached.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
+from holdfast.checkpoint import Checkpoint
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.run import Run
 from holdfast.sinks import SQLite
@@ -25,8 +28,9 @@ from holdfast.sinks.contract import Sink
 from spark.events import files_of
 from spark.workloads import STORES, configured
 
-__all__ = ["Place"]
+__all__ = ["NOW", "Place", "killed_at"]
 
+TESTS = Path(__file__).resolve().parents[1]
 NOW = {"availableNow": True}
 EVENTS = files_of("events")
 
@@ -77,6 +81,19 @@ class Place:
             run.await_termination()
         return run
 
+    def rewind(self, pipeline: Pipeline | None = None) -> None:
+        """Back to the savepoint "before"."""
+        (pipeline or self.pipeline()).rewind(self.repository, to="before", checkpoint_dir=self.home)
+
+    def forked(self) -> Pipeline:
+        """The pipeline that a fork begins, with tables of its own."""
+        return self.pipeline(self.sinks("-fork"), name="fork")
+
+    def fork(self, pipeline: Pipeline | None = None) -> Checkpoint:
+        """Begin it at the savepoint "before"."""
+        fork = (pipeline or self.forked()).fork
+        return fork(self.repository, of="sums@before", checkpoint_dir=self.root / "forked")
+
     def plain(self, parts: list[tuple[int, int]]) -> list[tuple[object, ...]]:
         """The rows that Spark alone puts out, run over so many batches of input with so many files in each."""
         found: list[tuple[object, ...]] = []
@@ -111,13 +128,32 @@ def die_at(step: str, times: int, pipeline: Pipeline) -> None:
     pipeline._reach = reach
 
 
-def main(folder: str, step: str, times: str) -> None:
+def killed_at(place: Place, verb: str, step: str, times: int = 1) -> bool:
+    """Do it in a process of its own that dies at a step; True if it came to that."""
+    known = os.environ.get("PYTHONPATH")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.place", str(place.root), verb, step, str(times)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([known, str(TESTS)] if known else [str(TESTS)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-4000:]
+    return done.returncode != 0
+
+
+def main(folder: str, verb: str, step: str, times: str) -> None:
     from spark.session import start_session
 
     place = Place(Path(folder), start_session())
-    pipeline = place.pipeline()
+    pipeline = place.forked() if verb == "fork" else place.pipeline()
     die_at(step, int(times), pipeline)
-    place.run(pipeline, every="3 batches")
+    if verb == "run":
+        place.run(pipeline, every="3 batches")
+    elif verb == "rewind":
+        place.rewind(pipeline)
+    else:
+        place.fork(pipeline)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ from holdfast.handles import StoredPipeline
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.run import Run
 from holdfast.store import RetryPolicy
-from pipeline.targets import Row, Target, make_target, name_of, open_sink, rows_in
+from pipeline.targets import KINDS, Row, Target, make_target, name_of, open_sink, rows_in
 from spark.events import LATENESS, files_of
 from spark.workloads import STORES, configured
 
-__all__ = ["Died", "Proof", "Prove", "Truth", "die_at", "read_events", "steps_of", "summed"]
+__all__ = ["CROWDS", "THREES", "Died", "Proof", "Prove", "Truth", "die_at", "read_events", "steps_of", "summed"]
 
 TESTS = Path(__file__).resolve().parents[1]
 NAME = "sums"
@@ -38,6 +38,20 @@ EVENTS = files_of("events")
 NOW = {"availableNow": True}
 ALWAYS = {"processingTime": "0 seconds"}
 SECONDS = 240
+PAIRS = [
+    ("kafka", "delta"),
+    ("postgres upsert", "iceberg"),
+    ("duckdb", "parquet in s3"),
+    ("delta overwrite", "postgres overwrite"),
+    ("delta by key", "iceberg by key"),
+]
+THREES = [
+    ("delta", "postgres", "kafka"),
+    ("iceberg in s3", "sqlite", "parquet"),
+    ("delta upsert", "duckdb upsert", "delta in s3"),
+]
+CROWDS = [*((kind,) for kind in KINDS), *PAIRS, *THREES]
+"""Sinks of every kind alone, and of different kinds together."""
 CONF = {
     **STORES["changelog-2"],
     # A batch without data, run wherever a run comes to its end, moves which late rows the next one drops: then no
@@ -60,7 +74,10 @@ def read_events(spark: SparkSession, inputs: Path, per_batch: int) -> DataFrame:
 
 def steps_of(sinks: Iterable[str]) -> list[str]:
     """The steps of an epoch, by the names that the protocol calls them."""
-    return ["begin", "staged", "prepared", "decided", "looked", *(f"committed {name}" for name in sinks), "committed"]
+    sinks = list(sinks)
+    # With a sink that can't go back a decision must stand in two places.
+    decided = ["half decided", "decided"] if "kafka" in sinks else ["decided"]
+    return ["begin", "staged", "prepared", *decided, "looked", *(f"committed {name}" for name in sinks), "committed"]
 
 
 class Truth:
@@ -69,25 +86,35 @@ class Truth:
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self._spark = spark
         self._root = root
-        self._known: dict[tuple[tuple[int, int], ...], list[Row]] = {}
+        self._known: dict[tuple[object, ...], list[Row]] = {}
 
-    def __call__(self, files: int) -> list[Row]:
-        return self.cut((files, 1))
+    def __call__(self, files: int, output_mode: str = "append") -> list[Row]:
+        return self.cut((files, 1), output_mode=output_mode)
 
-    def cut(self, *parts: tuple[int, int]) -> list[Row]:
-        """Each part is up to how many files it reads, and how many of them make a batch."""
-        if parts not in self._known:
+    def cut(self, *parts: tuple[int, int], output_mode: str = "append") -> list[Row]:
+        """Each part is up to how many files it reads, and how many of them make a batch.
+
+        In mode complete the last batch has it all.
+        """
+        known = (parts, output_mode)
+        if known not in self._known:
             found: list[Row] = []
             place = self._root / f"{len(self._known)}"
+
+            def collect(batch: DataFrame, _epoch: int) -> None:
+                if output_mode == "complete":
+                    found.clear()
+                found.extend(map(_row, batch.collect()))
+
             for upto, per_batch in parts:
                 EVENTS(place, upto)
                 with configured(self._spark, CONF):
-                    writer = summed(read_events(self._spark, place, per_batch)).writeStream
-                    writer = writer.foreachBatch(lambda batch, _epoch: found.extend(map(_row, batch.collect())))
+                    writer = summed(read_events(self._spark, place, per_batch)).writeStream.outputMode(output_mode)
+                    writer = writer.foreachBatch(collect)
                     writer = writer.option("checkpointLocation", str(place / "checkpoint"))
                     writer.trigger(availableNow=True).start().awaitTermination()
-            self._known[parts] = sorted(found)
-        return self._known[parts]
+            self._known[known] = sorted(found)
+        return self._known[known]
 
 
 def _row(row: tuple[int, str, int, int]) -> Row:
@@ -156,6 +183,11 @@ class Proof:
     def stored(self) -> StoredPipeline:
         return self.repository.pipeline(NAME)
 
+    @property
+    def output_mode(self) -> str:
+        """What its targets need of the query, if nothing else is asked for."""
+        return "complete" if any(target.mode == "overwrite" for target in self.targets.values()) else "append"
+
     def inputs(self, batches: int) -> None:
         EVENTS(self.root, batches)
 
@@ -200,6 +232,7 @@ class Proof:
     ) -> Pipeline:
         sources = {"events": read_events(spark, self.root, per_batch)}
         sinks = {name: open_sink(target) for name, target in self.targets.items()}
+        more.setdefault("output_mode", self.output_mode)
         made = Pipeline(NAME, sources=sources, query=query, sinks=sinks, **more)
         if reach is not None:
             made._reach = reach

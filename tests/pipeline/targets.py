@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from holdfast.sinks import Delta, DuckDB, Iceberg, Kafka, Parquet, Postgres, SQLite
 from holdfast.sinks.contract import Sink, WriteMode
@@ -19,7 +20,7 @@ from holdfast.sinks.parquet import files
 from holdfast.store import open_store
 from servers import KafkaServer, PostgresServer, S3Server
 
-__all__ = ["KINDS", "Row", "Target", "make_target", "name_of", "open_sink", "rows_in"]
+__all__ = ["KINDS", "Row", "Target", "delta_table", "make_target", "name_of", "open_sink", "rows_in"]
 
 KINDS = (
     "sqlite",
@@ -31,13 +32,22 @@ KINDS = (
     "parquet",
     "delta",
     "delta upsert",
+    "delta by key",
     "iceberg",
     "iceberg upsert",
+    "iceberg by key",
     "parquet in s3",
     "delta in s3",
     "iceberg in s3",
     "kafka",
+    "duckdb overwrite",
+    "postgres overwrite",
+    "parquet overwrite",
+    "delta overwrite",
+    "iceberg overwrite",
 )
+"""By key: partitioned. A pipeline into those that are overwritten puts out all of its result with each epoch."""
+MODES: dict[str, WriteMode] = {"upsert": "upsert", "overwrite": "overwrite"}
 KEY = ("start", "key")
 TABLE = "sums"
 
@@ -51,6 +61,7 @@ class Target(NamedTuple):
     mode: WriteMode
     place: str
     more: dict[str, str] = {}  # noqa: RUF012 - never changed
+    partition_by: tuple[str, ...] = ()
 
 
 def name_of(kind: str) -> str:
@@ -61,7 +72,8 @@ def name_of(kind: str) -> str:
 def make_target(kind: str, folder: Path, server: Callable[[str], Any]) -> Target:
     """A new and empty one; `server` gives the server of a name, which is started when it is first asked for."""
     base, _, variant = kind.partition(" ")
-    mode: WriteMode = "upsert" if variant == "upsert" else "append"
+    mode: WriteMode = MODES.get(variant, "append")
+    by = ("key",) if variant == "by key" else ()
     if variant == "in s3":
         s3: S3Server = server("s3_server")
         url = s3.url(f"t-{uuid.uuid4().hex}")
@@ -75,8 +87,8 @@ def make_target(kind: str, folder: Path, server: Callable[[str], Any]) -> Target
         kafka.make_topic(topic, 2)
         return Target(base, mode, topic, {"bootstrap": kafka.bootstrap})
     if base == "iceberg":
-        return Target(base, mode, *_catalog(folder, (folder / "warehouse").as_uri(), None))
-    return Target(base, mode, str(folder / name_of(kind)))
+        return Target(base, mode, *_catalog(folder, (folder / "warehouse").as_uri(), None), by)
+    return Target(base, mode, str(folder / name_of(kind)), {}, by)
 
 
 def _catalog(folder: Path, warehouse: str, server: S3Server | None) -> tuple[str, dict[str, str]]:
@@ -92,7 +104,7 @@ def _catalog(folder: Path, warehouse: str, server: S3Server | None) -> tuple[str
 
 
 def open_sink(target: Target) -> Sink:
-    kind, mode, place, more = target
+    kind, mode, place, more, by = target
     key = KEY if mode == "upsert" else ()
     if kind == "sqlite":
         return SQLite(place, TABLE, mode=mode, key=key)
@@ -103,9 +115,9 @@ def open_sink(target: Target) -> Sink:
     if kind == "parquet":
         return Parquet(place, mode=mode, options=more)
     if kind == "delta":
-        return Delta(place, mode=mode, key=key, options=more)
+        return Delta(place, mode=mode, key=key, partition_by=by, options=more)
     if kind == "iceberg":
-        return Iceberg(more, place, mode=mode, key=key)
+        return Iceberg(more, place, mode=mode, key=key, partition_by=by)
     assert kind == "kafka", kind
     return Kafka(more["bootstrap"], place)
 
@@ -115,8 +127,12 @@ def rows_in(target: Target) -> list[Row]:
     return sorted((int(row["start"]), str(row["key"]), int(row["n"]), int(row["total"])) for row in _read(target))
 
 
+def delta_table(target: Target) -> DeltaTable:
+    return DeltaTable(target.place, storage_options={**target.more, "allow_http": "true"} if target.more else None)
+
+
 def _read(target: Target) -> Iterable[dict[str, Any]]:
-    kind, _, place, more = target
+    kind, place, more = target.kind, target.place, target.more
     if kind == "sqlite":
         with closing(sqlite3.connect(place)) as database:
             database.row_factory = sqlite3.Row
@@ -137,10 +153,7 @@ def _read(target: Target) -> Iterable[dict[str, Any]]:
         bodies = (store.get(name[name.index("hf-") :]) for name in names)
         return [row for body in bodies for row in pq.read_table(pa.BufferReader(body)).to_pylist()]
     if kind == "delta":
-        from deltalake import DeltaTable
-
-        table = DeltaTable(place, storage_options={**more, "allow_http": "true"} if more else None)
-        return pa.table(table.scan().read_all()).to_pylist()
+        return pa.table(delta_table(target).scan().read_all()).to_pylist()
     if kind == "iceberg":
         from pyiceberg.catalog import load_catalog
 

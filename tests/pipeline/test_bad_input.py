@@ -10,10 +10,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.errors import BadValue, HoldfastError, SinkFailed, SinkUnavailable, SinkUnfit
+from holdfast.errors import BadValue, SinkFailed, SinkUnavailable, SinkUnfit, StagingFailed, StoreError
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.sinks import Delta, Iceberg, Kafka, Postgres, SQLite
 from holdfast.sinks.contract import Sink
@@ -173,8 +172,7 @@ def test_with_a_full_disk_under_the_staged_rows_nothing_is_seen_and_the_next_sta
 ) -> None:
     proof = prove("duckdb", "parquet")
     proof.inputs(8)
-    with full_disk(spark) as fill, pytest.raises((PySparkException, HoldfastError)) as failed:
+    with full_disk(spark) as fill, pytest.raises((StagingFailed, StoreError), match="File too large"):
         proof.run(proof.pipeline(spark, reach=at("begin", epoch, fill)))
-    assert "File too large" in str(failed.value)
     proof.run(proof.pipeline(spark))
     assert proof.differing(truth(8)) == {}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast.errors import DirectoryTaken, MissingRecords, PipelineExists, QueryChanged, SinkTaken
 from holdfast.pipeline.origins import Forked
 from holdfast.pipeline.pipeline import Pipeline
 from pipeline.place import Place
-from spark.workloads import STORES, configured
 
 
 @pytest.fixture
@@ -96,41 +95,6 @@ def test_a_fork_of_another_query_is_refused_until_the_change_is_accepted_by_name
         other.fork(place.repository, of="sums", checkpoint_dir=place.root / "forked")
     assert not place.repository.pipeline("fork").records.world().bases
     other.fork(place.repository, of="sums", checkpoint_dir=place.root / "forked", accept=refused.value.names)
-
-
-def test_a_plain_query_goes_on_as_a_pipeline_without_reading_anything_twice(place: Place) -> None:
-    """The first start takes its directory over; later ones pass over what they are still told."""
-    plain_rows: list[tuple[object, ...]] = []
-    place.inputs(5)
-    pipeline = place.pipeline()
-
-    def collect(batch: DataFrame, _epoch: int) -> None:
-        plain_rows.extend(batch.collect())
-
-    directory = place.root / "plain-checkpoint"
-    with configured(place.spark, STORES["changelog-2"]):
-        writer = pipeline.query(**pipeline.sources).writeStream.foreachBatch(collect)
-        writer.option("checkpointLocation", str(directory)).trigger(availableNow=True).start().awaitTermination()
-    seen = logs_of(directory)
-    for upto in (8, 12):
-        place.inputs(upto)
-        with configured(place.spark, STORES["changelog-2"]):
-            run = place.pipeline().start(
-                place.repository, checkpoint_dir=place.home, adopt=directory, trigger={"availableNow": True}
-            )
-            run.await_termination()
-        assert run.recovery.state == ("origin" if upto == 8 else "warm")
-    assert logs_of(directory) == seen
-    truth = place.plain([(5, 1), (8, 1), (12, 1)])
-    assert len(plain_rows) + len(place.rows("log")) == len(truth)
-    assert set(place.rows("log")) < set(truth)
-    assert place.rows("log") == place.rows("table")
-
-
-def logs_of(directory: Path) -> dict[str, bytes]:
-    """What a query changes when it goes on there. State files may still be written after its stop, by maintenance."""
-    names = ("metadata", "offsets/*", "commits/*", "sources/*/*")
-    return {str(path): path.read_bytes() for name in names for path in directory.glob(name)}
 
 
 def damaged(place: Place, pattern: str) -> Path:

@@ -36,6 +36,14 @@ def write(spark: SparkSession, inputs: Path, number: int, rows: int) -> None:
     os.utime(inputs / f"{number:05}.parquet", (number, number))
 
 
+def live_heap(spark: SparkSession) -> int:
+    """What the JVM of the driver holds, and can't let go of. Its executors are in the same one here."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.gc()
+    return int(jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed())
+
+
 def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
@@ -68,9 +76,12 @@ def test_a_burst_after_small_epochs_does_not_come_to_the_driver(spark: SparkSess
     write(spark, inputs, TINY, BURST)
     came_here: list[bool] = []
     peaks = [0]
+    heaps: dict[int, int] = {}
 
-    def look(_epoch: int, rows: StagedRows) -> None:
+    def look(epoch: int, rows: StagedRows) -> None:
         came_here.append(rows.table is not None)
+        if epoch >= TINY - 5:
+            heaps[epoch] = live_heap(spark)
         peaks.append(0)
 
     reader = spark.readStream.schema("id LONG, word STRING").option("maxFilesPerTrigger", 1)
@@ -91,5 +102,9 @@ def test_a_burst_after_small_epochs_does_not_come_to_the_driver(spark: SparkSess
     small, burst = max(peaks[TINY // 2 : TINY]), max(peaks[TINY:])
     print(f"at most {small // MIB} MiB in small epochs, {burst // MIB} MiB in the burst of {BURST} rows")
     assert burst < small + SLACK
+    heaps[TINY + 1] = live_heap(spark)
+    before, after = max(heaps[epoch] for epoch in heaps if epoch < TINY), max(heaps[TINY], heaps[TINY + 1])
+    print(f"the JVM holds {before // MIB} MiB before the burst, {after // MIB} MiB while it is staged and after it")
+    assert after < before + SLACK
     assert DeltaTable(str(tmp_path / "delta")).count() == TINY * 10 + BURST
     assert len(files(str(tmp_path / "parquet"))) > 0

@@ -64,7 +64,17 @@ def test_a_pipeline_is_run_rewound_and_forked_by_its_name(place: Place) -> None:
     assert epochs == sorted(epochs)
     rows = place.rows("log")
 
+    planned = invoke("fork", "job:another", "--to", "sums@epoch:3", "--dry-run")
+    assert (planned.code, "fork, from epoch 3: fork of sums@slot:" in planned.out) == (0, True), planned.err
+    assert "It would begin there." in planned.out
+    assert not place.repository.pipeline("fork").exists()
+    assert not (place.root / ".holdfast" / "fork").exists()
+
     forked = invoke("fork", "job:another", "--to", "sums@epoch:3")
+    again = invoke("fork", "job:another", "--to", "sums@epoch:3")
+    assert (again.code, again.out) == (0, forked.out)
+    planned = invoke("fork", "job:another", "--to", "sums@epoch:3", "--dry-run")
+    assert (planned.code, "forked already" in planned.out) == (0, True), planned.err
     assert (forked.code, "Forked sums@epoch:3 as fork@slot:0-0, at epoch 3." in forked.out) == (0, True), forked.err
 
     back = invoke("rewind", "job:pipeline", "--to", "epoch:3")
@@ -85,6 +95,31 @@ def test_a_pipeline_is_run_rewound_and_forked_by_its_name(place: Place) -> None:
 def test_a_fork_with_too_little_said_is_told_what_to_say(place: Place) -> None:
     assert invoke("fork", "job:another").code == 2
     assert "no DEST" in invoke("fork", "job:another", "dest", "--to", "sums").err
+
+
+@pytest.mark.parametrize(
+    "option", [("--set-offset", "0:t:0=1"), ("--map-path", "/a=/b"), ("--spark", "4.3"), ("--state-only",)]
+)
+def test_a_fork_of_a_pipeline_takes_no_option_that_it_would_pass_over(place: Place, option: tuple[str, ...]) -> None:
+    refused = invoke("fork", "job:another", "--to", "sums", *option)
+    assert (refused.code, f"{option[0]} is for a directory" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("option", [("--accept", "source-added"), ("--checkpoint-dir", "there"), ("--dry-run",)])
+def test_a_fork_of_a_directory_takes_no_option_that_it_would_pass_over(place: Place, option: tuple[str, ...]) -> None:
+    refused = invoke("fork", "sums", "dest", *option)
+    assert (refused.code, f"{option[0]} is for a pipeline" in refused.err) == (2, True)
+
+
+def test_a_rewind_that_is_only_planned_is_told_the_same_consent_as_one_that_is_done(place: Place) -> None:
+    place.inputs(4)
+    place.run(every="1 batch", home=place.root / ".holdfast" / "sums")
+    max((place.root / "inputs" / "events").glob("*.json"), key=os.path.getmtime).unlink()
+    rewind = ("rewind", "job:pipeline", "--to", "epoch:1", "--dry-run")
+    refused = invoke(*rewind)
+    assert (refused.code, "to accept it: source:events:files-gone" in refused.out) == (6, True), refused.err
+    accepted = invoke(*rewind, "--accept", "source:events:files-gone")
+    assert (accepted.code, "It would start." in accepted.out) == (0, True), accepted.err
 
 
 @pytest.mark.timeout(300)

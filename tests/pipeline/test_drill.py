@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
+from typing import TypeVar
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import holdfast
 from cli.sample_repository import invoke
-from holdfast import Repository
+from holdfast import Pipeline, Repository
 from holdfast.drilling import Drilled, drill_pipeline
 from holdfast.errors import SourcesGone
 from holdfast.pipeline.ledger import Ledger
+from holdfast.sinks import SQLite
 from holdfast.store import open_store
+from holdfast.testing.faults import Around
 from pipeline.place import Place
 from pipeline.proof import ALWAYS, Died, Proof, Prove, die_at
 from spark.events import event_file
 from spark.workloads import STORES, configured
 
+T = TypeVar("T")
 SECONDS = 60
 MODULE = """
 from pathlib import Path
@@ -31,11 +38,25 @@ from spark.session import start_session
 
 def pipeline():
     return Place(Path(__file__).parent, start_session()).pipeline()
+
+
+def broken():
+    made = Place(Path(__file__).parent, start_session()).pipeline(name="also")
+    made.query = lambda events: events.limit(1 // 0)
+    return made
 """
 
 
 def objects(repository: Repository) -> dict[str, bytes]:
     return {info.key: repository.store.get(info.key) for info in repository.store.list("")}
+
+
+def with_job(root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A pipeline, and its module in the folder that commands are run in."""
+    (root / "job.py").write_text(MODULE)
+    monkeypatch.chdir(root)
+    sys.modules.pop("job", None)
+    return Place(root, spark)
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -48,10 +69,7 @@ def until(is_so: Callable[[], object]) -> None:
 def test_a_drill_beside_the_running_pipeline_starts_spark_and_changes_nothing(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(tmp_path, spark)
-    (tmp_path / "job.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    sys.modules.pop("job", None)
+    place = with_job(tmp_path, spark, monkeypatch)
     place.inputs(3)
     stored = place.repository.pipeline("sums")
     with configured(spark, STORES["changelog-2"]):
@@ -79,6 +97,88 @@ def test_a_drill_beside_the_running_pipeline_starts_spark_and_changes_nothing(
             assert run.is_active
         finally:
             run.stop()
+
+
+class ReadOnly(Around):
+    """A store in which nothing can be changed."""
+
+    def _around(self, verb: str, act: Callable[[], T]) -> T:
+        assert verb in ("get", "get_ranges", "folders", "list", "read"), verb
+        return super()._around(verb, act)
+
+
+def test_a_drill_needs_no_right_to_write_and_what_was_there_stays_while_the_pipeline_publishes(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, spark)
+    place.inputs(2)
+    stored = place.repository.pipeline("sums")
+    read_only = holdfast.open(ReadOnly(place.repository.store)).pipeline("sums")
+    with configured(spark, STORES["changelog-2"]):
+        run = place.pipeline().start(place.repository, checkpoint_dir=place.home, every="1 batch", trigger=ALWAYS)
+        stop, feeder = Event(), None
+        try:
+            until(lambda: stored.exists() and stored.checkpoints())
+            feeder = Thread(target=lambda: [place.inputs(n) for n in range(3, 200) if not stop.wait(0.5)])
+            feeder.start()
+            before, first = objects(place.repository), stored.checkpoints()[-1].epoch
+            found = drill_pipeline(read_only, tmp_path / "scratch", start=place.pipeline().drill)
+            until(lambda: stored.checkpoints()[-1].epoch > first)
+        finally:
+            stop.set()
+            if feeder is not None:
+                feeder.join()
+            run.stop()
+    assert found.error is None, found.error
+    assert "Spark " in found.steps[-1].said
+    after, keys = objects(place.repository), stored.records.keys
+    assert {key for key in before if after.get(key, before[key]) != before[key]} <= {keys.latest}
+    # The pipeline itself joins what it has decided; nothing else of it goes.
+    assert all(key.startswith(keys.ledger) for key in before.keys() - after.keys())
+
+
+def test_of_what_was_not_read_yet_spark_reads_one_batch_and_the_sources_stay_as_they_are(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, spark)
+    reader = spark.readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", 1)
+    place.inputs(1)
+    events = reader.json(str(tmp_path / "inputs" / "events"))
+    sinks = {"log": SQLite(tmp_path / "rows.db", "rows")}
+    pipeline = Pipeline("rows", sources={"events": events}, query=lambda events: events, sinks=sinks)
+    place.run(pipeline, every="1 batch")
+    place.inputs(4)
+    files = {path: path.read_bytes() for path in (tmp_path / "inputs").rglob("*") if path.is_file()}
+    before, stored = objects(place.repository), place.repository.pipeline("rows")
+    found = drill_pipeline(stored, tmp_path / "scratch", start=pipeline.drill, keep=True)
+    assert found.error is None, found.error
+    next_file = event_file(tmp_path / "inputs" / "events", 1)
+    count = len(next_file.read_text().splitlines())
+    assert (found.epoch, found.steps[-1].said) == (0, f"Spark ran batch 1 into nothing: {count} rows")
+    laid = tmp_path / "scratch" / "rows"
+    assert {path.name for path in (laid / "offsets").glob("[0-9]*")} == {"0", "1"}
+    assert {path.name for path in (laid / "commits").glob("[0-9]*")} == {"0"}
+    assert [next_file.name in path.read_text() for path in (laid / "sources" / "0").glob("[1-9]*")] == [True]
+    assert {path: path.read_bytes() for path in (tmp_path / "inputs").rglob("*") if path.is_file()} == files
+    assert objects(place.repository) == before
+
+
+def test_a_query_that_raises_fails_its_own_drill_and_the_others_have_their_turn(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = with_job(tmp_path, spark, monkeypatch)
+    place.inputs(2)
+    place.run(every="1 batch")
+    place.run(place.pipeline(place.sinks("-also"), name="also"), tmp_path / "other", every="1 batch")
+    starts = ("--start", "job:broken", "--start", "job:pipeline")
+    answer = invoke("drill", "--repo", place.repository.url, *starts, "--report", "drill.json")
+    assert answer.code == 1
+    assert "sums: good " in answer.out
+    document = json.loads((tmp_path / "drill.json").read_text())
+    assert [(each["pipeline"], each["ok"]) for each in document["pipelines"]] == [("also", False), ("sums", True)]
+    failed = document["pipelines"][0]["steps"][-1]
+    assert (failed["name"], failed["error"]["code"]) == ("start", "HF-1140")
+    assert "ZeroDivisionError" in failed["error"]["message"]
 
 
 def drilled(proof: Proof, spark: SparkSession) -> Drilled:

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from holdfast import KeepPolicy
 from holdfast.errors import SinksAhead
-from pipeline.proof import Proof, Prove, Truth, die_at
+from holdfast.pipeline.pipeline import Pipeline
+from pipeline.proof import CROWDS, Proof, Prove, Truth, die_at
 
 
 def run(proof: Proof, spark: SparkSession, files: int, per_batch: int = 1, every: str = "1 batch") -> None:
@@ -172,6 +173,16 @@ def test_a_database_among_them_refuses_to_jump_before_anything_is_touched(
     assert proof.differing(truth.cut((3, 1), (9, 2), (12, 1))) == {}
 
 
+def forked(proof: Proof, beside: Proof, spark: SparkSession, of: str) -> Pipeline:
+    """The same pipeline under another name, with targets and directories of its own, begun with a checkpoint."""
+    beside.inputs(1)
+    beside.repository = proof.repository
+    pipeline = beside.pipeline(spark)
+    pipeline.name, pipeline.sources = "fork", proof.pipeline(spark).sources
+    pipeline.fork(proof.repository, of=of, checkpoint_dir=beside.home)
+    return pipeline
+
+
 def test_a_fork_goes_on_beside_the_pipeline_that_it_was_made_from(
     spark: SparkSession, prove: Prove, truth: Truth, tmp_path: Path
 ) -> None:
@@ -179,13 +190,45 @@ def test_a_fork_goes_on_beside_the_pipeline_that_it_was_made_from(
     run(proof, spark, 6)
     before = proof.rows()["delta"]
     beside = Proof.of(("delta", "duckdb"), tmp_path / "beside", lambda _name: None)
-    beside.inputs(6)
-    pipeline = beside.pipeline(spark)
-    pipeline.name, pipeline.sources = "fork", proof.pipeline(spark).sources
-    pipeline.fork(proof.repository, of="sums", checkpoint_dir=beside.home)
+    pipeline = forked(proof, beside, spark, of="sums")
     run(proof, spark, 12)
-    beside.repository = proof.repository
     beside.run(pipeline)
     assert proof.differing(truth(12)) == {}
     for rows in beside.rows().values():
         assert sorted(before + rows) == truth(12)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kinds", CROWDS, ids=" + ".join)
+def test_every_kind_of_sink_goes_back_and_on_again_and_has_forks(
+    spark: SparkSession, prove: Prove, truth: Truth, tmp_path: Path, request: pytest.FixtureRequest, kinds: tuple[str]
+) -> None:
+    proof = prove(*kinds)
+    mode = proof.output_mode
+    run(proof, spark, 6)
+    proof.stored["epoch:4"].savepoint("before")
+    # An older checkpoint, with the sinks ahead of it: epochs run again as they were cut, though batches are larger now.
+    run(proof, spark, 9, every="100 batches")
+    proof.damage_checkpoints(after=6)
+    proof.lose_home()
+    proof.inputs(12)
+    recovered = proof.run(proof.pipeline(spark, per_batch=3)).recovery
+    assert recovered.replays
+    assert proof.differing(truth.cut((9, 1), (12, 3), output_mode=mode)) == {}
+    # Back, on, and back to the same place; a topic can't.
+    for files in (13, 15):
+        if "kafka" in proof.targets:
+            with pytest.raises(SinksAhead, match="kafka"):
+                proof.rewind(proof.pipeline(spark), "before")
+            assert proof.differing(truth.cut((9, 1), (12, 3), output_mode=mode)) == {}
+        else:
+            proof.rewind(proof.pipeline(spark), "before")
+            run(proof, spark, files)
+            assert proof.differing(truth(files, mode)) == {}
+    beside = Proof.of(kinds, tmp_path / "beside", request.getfixturevalue)
+    pipeline = forked(proof, beside, spark, of="sums@before")
+    proof.inputs(15)
+    beside.run(pipeline)
+    for rows in beside.rows().values():
+        assert sorted((truth(5) if mode == "append" else []) + rows) == truth(15, mode)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
-import signal
-import subprocess
-import sys
+import time
 import weakref
 from pathlib import Path
 
@@ -15,11 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.errors import BadValue
+from holdfast.pipeline.home import Home
 from holdfast.sinks import SQLite
-from pipeline.place import Place
-from spark.workloads import configured
+from holdfast.spark.places import SparkPlace
+from pipeline.place import Place, killed_at
+from spark.workloads import STORES, configured
 
-TESTS = Path(__file__).resolve().parents[1]
 STEPS = ["begin", "staged", "prepared", "decided", "looked", "committed log", "committed table", "committed"]
 
 
@@ -55,6 +53,28 @@ def test_spark_keeps_nothing_of_a_run_that_is_over(place: Place) -> None:
     assert [sink() for sink in kept] == [None, None]
 
 
+def test_a_run_whose_handle_nobody_keeps_goes_on_and_lets_its_folder_go_at_its_end(place: Place) -> None:
+    place.inputs(1)
+    settings = STORES["changelog-2"] | {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    with configured(place.spark, settings):
+        place.pipeline().start(place.repository, checkpoint_dir=place.home)
+        gc.collect()
+        place.inputs(3)
+        [query] = place.spark.streams.active
+        query.processAllAvailable()
+        assert query.lastProgress is not None
+        assert query.lastProgress["batchId"] >= 2
+        query.stop()
+    home = Home(SparkPlace(str(place.home)))
+    until = time.monotonic() + 60
+    while not home.is_free() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert home.is_free()
+    latest = place.repository.pipeline("sums").latest()
+    assert latest is not None
+    assert latest.epoch == 2
+
+
 def test_a_lost_directory_is_restored_and_what_was_decided_is_run_again_as_it_was(place: Place) -> None:
     """Were batches cut anew, late rows would be dropped elsewhere, and the sinks' rows not be those of the state."""
     place.inputs(7)
@@ -82,25 +102,11 @@ def test_a_rewind_takes_the_state_and_both_sinks_back(place: Place) -> None:
     assert place.rows("log") == place.rows("table") == place.plain([(12, 1)])
 
 
-def killed_at(place: Place, step: str, times: int) -> bool:
-    """Run the pipeline in a process of its own that dies at a step; True if it came to that."""
-    known = os.environ.get("PYTHONPATH")
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.place", str(place.root), step, str(times)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([known, str(TESTS)] if known else [str(TESTS)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-4000:]
-    return done.returncode != 0
-
-
 def kill_at_each(place: Place, steps: list[str], lose: bool) -> None:
     """Kill a run at each of these steps in turn, and have the last one go to the end."""
     place.inputs(12)
     for number, step in enumerate(steps):
-        assert killed_at(place, step, 2)
+        assert killed_at(place, "run", step, 2)
         if lose and number % 2:
             shutil.rmtree(place.home)
     place.run()

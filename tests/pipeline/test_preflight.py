@@ -103,7 +103,7 @@ def test_a_rewind_asks_for_all_that_was_ever_read_after_it(stored: StoredPipelin
     topic, folder = Asked("orders"), Asked("files")
     at = found(stored, 1, 4)
     begin = stand_of_manifest(stored["epoch:1"].manifest)
-    Preflight(stored.records, [topic, folder], rewind=True).findings(stored.world(), at, begin)
+    Preflight(stored.records, [topic, folder], past=stored.records).findings(stored.world(), at, begin)
     [past] = topic.pasts
     assert (past.begin, past.furthest) == ({"orders:0": "10"}, {"orders:0": "40"})
     assert past.identity == {"topic-id:orders": "A"}

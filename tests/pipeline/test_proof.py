@@ -6,29 +6,28 @@ by chance. In the end each target holds what an uninterrupted run puts out: noth
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.errors import Fenced
-from pipeline.proof import Proof, Prove, Truth, steps_of
-from pipeline.targets import KINDS
+from holdfast.store import open_store
+from pipeline.proof import CROWDS, THREES, Proof, Prove, Truth, steps_of
+from pipeline.targets import delta_table
 from servers import S3Server, s3a_conf
 from spark.soaking import soak_chance, soak_rounds
 
-PAIRS = [("kafka", "delta"), ("postgres upsert", "iceberg"), ("duckdb", "parquet in s3")]
-THREES = [
-    ("delta", "postgres", "kafka"),
-    ("iceberg in s3", "sqlite", "parquet"),
-    ("delta upsert", "duckdb upsert", "delta in s3"),
-]
-CROWDS = [*((kind,) for kind in KINDS), *PAIRS, *THREES]
+REMOTE = [("delta", "sqlite"), ("delta in s3", "postgres"), ("parquet in s3", "iceberg in s3")]
+COPY = re.compile(r"part-\d+\.parquet")
+"""The name of a file that was staged elsewhere."""
 
 
 def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: str = "") -> None:
     """Run to the end of the input, which every target then holds once."""
     proof.inputs(batches)
     proof.run(proof.pipeline(spark))
-    assert proof.differing(truth(batches)) == {}, why
+    assert proof.differing(truth(batches, proof.output_mode)) == {}, why
 
 
 # ---- killed ----
@@ -80,14 +79,34 @@ def test_killed_by_chance_nothing_is_lost_or_doubled(
     print(f"{kills} of {rounds} were killed, and {losses} directories lost")
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-def test_with_sparks_directory_in_s3_nothing_is_lost_or_doubled(
+def put_in_s3(proof: Proof, server: S3Server, url: str) -> None:
+    """Have Spark's directories there, where only a program of its own gets to."""
+    proof.remotely = f"{url.replace('s3://', 's3a://')}/home"
+    proof.options, proof.conf = server.options, s3a_conf(server)
+
+
+def test_with_sparks_directory_and_a_table_in_s3_executors_write_the_files_of_the_table(
     prove: Prove, truth: Truth, s3_server: S3Server, s3_url: str
 ) -> None:
-    proof = prove("delta", "sqlite")
-    proof.remotely = f"{s3_url.replace('s3://', 's3a://')}/home"
-    proof.options, proof.conf = s3_server.options, s3a_conf(s3_server)
+    proof = prove("delta in s3", "sqlite")
+    put_in_s3(proof, s3_server, s3_url)
+    proof.inputs(8)
+    assert proof.dies("committed sqlite", 5)
+    assert proof.race(1) == [0]
+    assert proof.differing(truth(8)) == {}
+    names = [name.rpartition("/")[2] for name in delta_table(proof.targets["delta-in-s3"]).file_uris()]
+    assert names
+    assert not [name for name in names if COPY.fullmatch(name)], "staged in the table, and not copied to it"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kinds", REMOTE, ids=" + ".join)
+def test_with_sparks_directory_in_s3_nothing_is_lost_or_doubled(
+    prove: Prove, truth: Truth, s3_server: S3Server, s3_url: str, kinds: tuple[str, ...]
+) -> None:
+    proof = prove(*kinds)
+    put_in_s3(proof, s3_server, s3_url)
     steps = steps_of(proof.targets)
     for number, step in enumerate(steps):
         proof.inputs(3 * number + 4)
@@ -95,6 +114,30 @@ def test_with_sparks_directory_in_s3_nothing_is_lost_or_doubled(
     proof.inputs(3 * len(steps) + 4)
     assert proof.race(1) == [0]
     assert proof.differing(truth(3 * len(steps) + 4)) == {}
+    assert len(left_in(proof, s3_url)) == 2, "the last directory, and the one before it"
+
+
+def left_in(proof: Proof, s3_url: str) -> set[str]:
+    """The folders of Spark's that hold something, and what is staged."""
+    keys = [info.key for info in open_store(f"{s3_url}/home", proof.options).list("")]
+    return {"/".join(key.split("/")[: 1 + key.startswith("staging")]) for key in keys if key[:4] in ("run-", "stag")}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("step", ["begin", "staged", "prepared", "looked"])
+def test_one_that_slept_beside_another_in_s3_is_fenced_though_its_staged_rows_were_swept(
+    prove: Prove, truth: Truth, s3_server: S3Server, s3_url: str, step: str
+) -> None:
+    proof = prove("duckdb", "sqlite")
+    put_in_s3(proof, s3_server, s3_url)
+    proof.inputs(6)
+    with proof.asleep(step, 3) as wake:
+        assert proof.race(1) == [0]
+        assert {name for name in left_in(proof, s3_url) if name.startswith("staging")} == set()
+        assert proof.differing(truth(6)) == {}
+        assert wake() == Fenced.exit_code
+    assert proof.differing(truth(6)) == {}
 
 
 # ---- overtaken ----
@@ -107,9 +150,9 @@ def overtake(proof: Proof, spark: SparkSession, truth: Truth, step: str, batches
         home, asleep_in = proof.root / f"home-{batches}" if elsewhere else proof.home, {*proof.home.glob("run-*")}
         proof.run(proof.pipeline(spark), home=home)
         assert {*home.glob("run-*")} - asleep_in, "never two Sparks in one directory"
-        assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
+        assert proof.differing(truth(batches, proof.output_mode)) == {}, f"asleep at {step}"
         assert wake() == Fenced.exit_code, f"asleep at {step}"
-    assert proof.differing(truth(batches)) == {}, f"asleep at {step}"
+    assert proof.differing(truth(batches, proof.output_mode)) == {}, f"asleep at {step}"
 
 
 def test_one_that_slept_at_a_step_and_was_overtaken_is_fenced_by_every_sink(

@@ -58,14 +58,14 @@ class Topic:
             producer.produce(self.name, str(number), partition=number % 2)
         assert producer.flush(30) == 0
 
-    def pipeline(self, **options: str) -> Pipeline:
+    def pipeline(self, name: str = "numbers", **options: str) -> Pipeline:
         reader = self.place.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
         reader = reader.options(**options)
         return Pipeline(
-            "numbers",
+            name,
             sources={"events": reader.option("subscribe", self.name).option("startingOffsets", "earliest").load()},
             query=lambda events: events.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n"),
-            sinks={"table": SQLite(self.place.root / "numbers.db", "numbers")},
+            sinks={"table": SQLite(self.place.root / f"{name}.db", "numbers")},
         )
 
     def run(self, accept: Sequence[str] = (), **options: str) -> None:
@@ -111,6 +111,55 @@ def test_a_topic_that_was_made_anew_with_more_records_is_not_read_as_the_old_one
         topic.run()
     assert told.value.slugs == ["source:events:topic-remade"]
     assert topic.rows() == [*range(10)]
+
+
+def test_a_fork_does_not_read_a_topic_that_was_made_anew_as_the_old_one(
+    place: Place, kafka_server: KafkaServer
+) -> None:
+    """Its first checkpoint would say that the new topic is the one that was read, and no start would tell any more."""
+    topic, home = Topic(place, kafka_server), place.root / "forked"
+    topic.send(*range(10))
+    topic.run()
+    remake_topic(topic.bootstrap, topic.name)
+    topic.send(*range(100, 140))
+    with pytest.raises(SourcesGone, match="deleted and made anew") as told:
+        topic.pipeline("fork").fork(place.repository, of="numbers", checkpoint_dir=home)
+    assert not place.repository.pipeline("fork").records.world().bases, "nothing was begun"
+    topic.pipeline("fork").fork(place.repository, of="numbers", checkpoint_dir=home, accept=told.value.slugs)
+
+
+def test_a_plain_query_whose_topic_was_trimmed_since_is_adopted_only_if_the_rows_are_given_up(
+    place: Place, kafka_server: KafkaServer
+) -> None:
+    topic, directory = Topic(place, kafka_server), place.root / "plain"
+    topic.send(*range(10))
+    pipeline = topic.pipeline(failOnDataLoss="false")
+    writer = pipeline.query(**pipeline.sources).writeStream.foreachBatch(lambda batch, _epoch: batch.count())
+    writer.option("checkpointLocation", str(directory)).trigger(**NOW).start().awaitTermination()
+    topic.send(*range(10, 20))
+    trim_topic(topic.bootstrap, topic.name, 0, 7)
+    with pytest.raises(SourcesGone, match="2 records of partition 0") as told:
+        pipeline.start(place.repository, checkpoint_dir=place.home, adopt=directory, trigger=NOW)
+    run = pipeline.start(
+        place.repository, checkpoint_dir=place.home, adopt=directory, trigger=NOW, accept=told.value.slugs
+    )
+    run.await_termination()
+    assert topic.rows() == [n for n in range(10, 20) if n not in (10, 12)]
+
+
+def test_files_that_a_fork_would_read_again_and_that_are_gone_refuse_it(place: Place) -> None:
+    place.inputs(4)
+    place.run(every="1 batch")
+    read = sorted((place.root / "inputs" / "events").glob("*.json"), key=os.path.getmtime)
+    read[-1].unlink()
+    fork, home = place.pipeline(place.sinks("-fork"), name="fork"), place.root / "forked"
+    plan = fork.plan(place.repository, of="sums@epoch:1", checkpoint_dir=home)
+    assert (plan.state, plan.epoch, plan.accept) == ("origin", 1, ["source:events:files-gone"])
+    assert not fork.plan(place.repository, of="sums@epoch:1", checkpoint_dir=home, accept=plan.accept).refused
+    with pytest.raises(SourcesGone, match="1 of 2 files") as told:
+        fork.fork(place.repository, of="sums@epoch:1", checkpoint_dir=home)
+    assert not place.repository.pipeline("fork").records.world().bases, "nothing was begun"
+    fork.fork(place.repository, of="sums@epoch:1", checkpoint_dir=home, accept=told.value.slugs)
 
 
 def test_files_that_a_rewind_would_read_again_and_that_are_gone_refuse_it(place: Place) -> None:
@@ -186,6 +235,8 @@ def test_a_savepoint_tags_its_snapshot_and_what_others_wrote_after_it_is_kept_un
     assert "append in snapshot" in named["before"].why_not[0]
     with pytest.raises(SinksAhead, match="others have changed it since"):
         again.rewind(place.repository, to="before", checkpoint_dir=place.home)
+    assert again.plan(place.repository, to="before", checkpoint_dir=place.home).refused
+    assert not again.plan(place.repository, to="before", checkpoint_dir=place.home, discard_foreign=True).refused
     again.rewind(place.repository, to="before", checkpoint_dir=place.home, discard_foreign=True)
     assert table.refresh().scan().to_arrow().num_rows == before.num_rows
 

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.errors import NotDeterministic
+from holdfast.pipeline import staging
 from pipeline.proof import Proof, Prove, Truth, die_at, summed
 
 
@@ -27,7 +28,27 @@ def test_a_replay_that_is_cut_off_again_and_again_still_ends_as_it_was(
     assert proof.differing(truth.cut((8, 1), (12, 3))) == {}
 
 
-def test_what_a_run_that_died_has_staged_is_swept_by_the_next(spark: SparkSession, prove: Prove, truth: Truth) -> None:
+def test_a_directory_that_has_cut_an_epoch_otherwise_than_it_was_decided_elsewhere_is_left(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    """Spark would run what it has logged, which is not what the sinks hold, at every start."""
+    proof = prove("sqlite", "parquet")
+    proof.inputs(6)
+    with pytest.raises(PySparkException):
+        proof.run(proof.pipeline(spark, reach=die_at("staged", 4)))
+    proof.run(proof.pipeline(spark, per_batch=2), home=proof.root / "elsewhere")
+    proof.damage_checkpoints(after=2)
+    proof.inputs(9)
+    recovered = proof.run(proof.pipeline(spark, per_batch=3)).recovery
+    assert (recovered.state, 3 in recovered.replays) == ("checkpoint", True)
+    assert proof.differing(truth.cut((3, 1), (6, 2), (9, 3))) == {}
+
+
+def test_what_a_run_that_died_has_staged_is_swept_by_the_next(
+    spark: SparkSession, prove: Prove, truth: Truth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Through Arrow an epoch without rows leaves nothing behind.
+    monkeypatch.setattr(staging, "FEW_ROWS", -1)
     proof = prove("sqlite")
     proof.inputs(4)
     for step in ("staged", "prepared", "looked"):

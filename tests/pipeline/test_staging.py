@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.epochs import Staged
 from holdfast.pipeline import staging
+from holdfast.pipeline.ledger import Ledger
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.staging import FolderStaging, StagingPlace
 from holdfast.sinks import Delta, Parquet, SQLite
@@ -60,6 +62,24 @@ def test_a_second_run_gives_the_same_digest_whichever_way_it_takes(tmp_path: Pat
     assert folder(tmp_path).stage(frame(spark, 49), "hf-0-9-a").staged.digest not in digests
 
 
+def test_rows_for_one_sink_and_no_state_are_not_summed_up_until_there_is_a_state(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    used = FolderStaging(StagingPlace(Address(str(tmp_path)), f"file:{tmp_path}"), compares=False)
+    assert used.stage(frame(spark, 10), "hf-0-0-a", has_state=False).staged.digest == ""
+    assert used.stage(frame(spark, 10), "hf-0-1-a", has_state=True).staged.digest.startswith("10:")
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_pipeline_without_state_sums_rows_up_only_for_several_sinks(place: Place, sinks: int) -> None:
+    place.inputs(2)
+    several: dict[str, Sink] = {f"db{n}": SQLite(place.root / f"{n}.db", "rows") for n in range(sinks)}
+    place.run(appended(place, several))
+    records = place.repository.pipeline("sums").records
+    found = Ledger(records.store, records.keys.ledger).read(-1)
+    assert {bool(decision.staged.digest) for decision in found} == {sinks > 1}
+
+
 def test_an_epoch_that_is_larger_than_it_was_thought_is_left_to_the_executors(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +89,21 @@ def test_an_epoch_that_is_larger_than_it_was_thought_is_left_to_the_executors(
     assert rows.table is None
     assert rows.staged.rows == 101
     assert used.stage(frame(spark, 5), "hf-0-1-a").table is None
+
+
+def test_rows_that_nearly_all_lie_in_one_partition_are_left_to_the_executors_whole(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than its share of any partition is fetched, so that many of them can't add up to what no driver holds."""
+    monkeypatch.setattr(staging, "FEW_ROWS", 30)
+    monkeypatch.setattr(staging, "UNEVEN", 1)
+    used = folder(tmp_path, SMALL)
+    uneven = used.stage(frame(spark, 25).coalesce(1), "hf-0-0-a")
+    assert (uneven.table, uneven.staged.rows) == (None, 25)
+    assert used.stage(frame(spark, 6), "hf-0-1-a").table is None, "it is not tried again at once"
+    even = folder(tmp_path, SMALL).stage(frame(spark, 25), "hf-0-2-a")
+    assert even.table is not None
+    assert even.staged.digest == uneven.staged.digest
 
 
 def test_an_epoch_without_rows_has_a_digest_and_nothing_to_read(tmp_path: Path, spark: SparkSession) -> None:
@@ -101,10 +136,38 @@ def appended(place: Place, sinks: dict[str, Sink]) -> Pipeline:
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["through Arrow", "by the executors"])
+def test_with_three_sinks_every_row_is_computed_once(place: Place, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "FEW_ROWS", 20_000 if few else -1)
+    computed = place.spark.sparkContext.accumulator(0)
+
+    def note(value: int) -> int:
+        computed.add(1)
+        return value
+
+    noted = F.udf(
+        note, "long", useArrow=False
+    ).asNondeterministic()  # or the optimizer may have it run again, or not at all
+    root = place.root
+    sinks: dict[str, Sink] = {
+        "delta": Delta(str(root / "delta")),
+        "parquet": Parquet(str(root / "parquet")),
+        "db": SQLite(root / "db.db", "rows"),
+    }
+    place.inputs(5)
+
+    def query(events: DataFrame) -> DataFrame:
+        return events.withColumn("value", noted("value"))
+
+    place.run(Pipeline("sums", sources=place.pipeline().sources, query=query, sinks=sinks))
+    assert DeltaTable(str(root / "delta")).count() == 150
+    assert computed.value == 150
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["through Arrow", "by the executors"])
 def test_a_table_adopts_what_was_staged_in_it_and_the_others_get_a_copy(
     place: Place, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "LOOK_BACK", 1 if few else 10**6)
+    monkeypatch.setattr(staging, "FEW_ROWS", 20_000 if few else -1)
     root = place.root
     sinks: dict[str, Sink] = {
         "delta": Delta(str(root / "delta")),

@@ -1,7 +1,7 @@
 """A pipeline taken over from a copy while its own store is dead: its sinks end with the truth, and who ran it before
 is fenced in every one of them, and says so.
 
-`make test` has a sample of each, `make soak` the paused driver at every step and with every crowd of sinks.
+`make test` has a sample of each, `make soak` more sinks, and the paused driver at every step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast
-from holdfast.errors import Fenced
+from holdfast.errors import ActivatedElsewhere, Fenced, SinksAhead
 from holdfast.standby import Standby
 from holdfast.store import open_store
 from pipeline.proof import Proof, Prove, Truth, steps_of
@@ -57,7 +57,7 @@ class Pair:
         self.copy = holdfast.open(str(proof.root / "copy"), create=True)
 
     def follow(self) -> None:
-        Standby(lambda: self.primary, lambda: self.copy).once()
+        Standby(lambda: (self.primary, self.copy)).once()
 
     def take_over(self, spark: SparkSession, **more: object) -> None:
         """Run the pipeline from the copy to the end of what there is."""
@@ -94,27 +94,56 @@ def has_checkpoint(pair: Pair, epoch: int) -> bool:
     return latest is not None and latest.epoch >= epoch
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "kinds",
+    [("sqlite", "parquet"), pytest.param(("delta", "sqlite", "parquet"), marks=pytest.mark.soak)],
+    ids=" + ".join,
+)
 def test_with_the_store_killed_and_the_old_driver_alive_the_sinks_end_with_the_truth(
-    spark: SparkSession, prove: Prove, truth: Truth, killable: Killable
+    spark: SparkSession, prove: Prove, truth: Truth, killable: Killable, kinds: tuple[str, ...]
 ) -> None:
-    proof = prove("delta", "sqlite", "parquet")
+    proof = prove(*kinds)
     pair = Pair(proof, killable)
     proof.inputs(3)
     with proof.on_and_on() as ended:
         until(lambda: has_checkpoint(pair, 1))
         pair.follow()
         killable.kill()
-        proof.inputs(6)
-        until(lambda: min(pair.epochs()) >= 5)
+        proof.inputs(5)
+        until(lambda: min(pair.epochs()) >= 4)
         pair.take_over(spark, activate=True)
-        assert proof.differing(truth(6)) == {}
-        proof.inputs(7)
+        assert proof.differing(truth(5)) == {}
+        proof.inputs(6)
         assert ended() == Fenced.exit_code
     assert "Fenced" in (proof.root / "log").read_text()
     pair.take_over(spark)
-    assert proof.differing(truth(7)) == {}
+    assert proof.differing(truth(6)) == {}
+
+
+def test_a_copy_that_was_activated_loses_the_sinks_again_to_an_original_that_is_told_to_take_them(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite")
+    original, copy = proof.repository, holdfast.open(str(proof.root / "copy"), create=True)
+    proof.inputs(3)
+    proof.run(proof.pipeline(spark))
+    original.copy_to(copy, "sums")
+    proof.inputs(5)
+    proof.repository = copy
+    proof.run(proof.pipeline(spark), home=proof.root / "home-of-the-copy", activate=True)
+    proof.repository = original
+    planned = proof.pipeline(spark).plan(original, checkpoint_dir=proof.root / "home")
+    assert planned.refused
+    assert "sink sqlite: generation 1, which was never claimed here" in str(planned)
+    assert "to accept it: activated-elsewhere" in str(planned)
+    with pytest.raises(ActivatedElsewhere):
+        proof.run(proof.pipeline(spark))
+    with pytest.raises(SinksAhead, match="not known here"):
+        proof.run(proof.pipeline(spark), accept=["activated-elsewhere"])
+    run = proof.run(proof.pipeline(spark), accept=["activated-elsewhere", "unknown-generation:sqlite"])
+    assert run.recovery.rolled_back == ("sqlite",)
+    assert proof.differing(truth.cut((3, 1), (5, 1))) == {}
 
 
 @pytest.mark.timeout(900)

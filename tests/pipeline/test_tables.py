@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast import tables
 from holdfast.errors import BadValue, VersionGone
+from holdfast.pipeline.ledger import Ledger
 from holdfast.pipeline.pipeline import Pipeline
 from pipeline.place import Place
+from spark.events import events
 
 
 @pytest.fixture
@@ -26,49 +29,69 @@ def write_prices(place: Place, price: int) -> None:
     write_deltalake(str(place.root / "prices"), rows, mode="overwrite")
 
 
-def priced(place: Place, prices: tables.Table | DataFrame) -> Pipeline:
-    plain = place.pipeline()
+def summed(place: Place, reads: list[str]) -> Pipeline:
+    """A running total of prices by key, in the state and put out as it changes; notes the versions that are read."""
+
+    class Watched(tables.Delta):
+        def read(self, session: SparkSession, version: str) -> DataFrame:
+            reads.append(version)
+            return super().read(session, version)
+
     return Pipeline(
         "sums",
-        sources=plain.sources,
-        tables={"prices": prices},
-        query=lambda events, prices: events.join(prices, "key").selectExpr(
-            "at AS window", "key", "value AS n", "price AS total"
+        sources=place.pipeline().sources,
+        tables={"prices": Watched(str(place.root / "prices"))},
+        query=lambda events, prices: (
+            events.join(prices, "key")
+            .groupBy("key")
+            .agg(F.count("*").alias("n"), F.sum("price").alias("total"))
+            .selectExpr("'all' AS window", "key", "n", "total")
         ),
-        sinks=place.sinks(),
+        sinks={"table": place.sinks()["table"]},
+        output_mode="update",
     )
 
 
-def total(place: Place) -> set[object]:
-    return {row[3] for row in place.rows("log")}
-
-
-def test_an_epoch_that_is_run_again_reads_the_version_that_it_had(place: Place) -> None:
-    """The directory is lost with epochs decided after the last checkpoint; the prices have changed since."""
+def test_epochs_that_are_run_again_read_the_version_that_they_had(place: Place) -> None:
+    """The state is lost with epochs after the last checkpoint; the prices have changed since."""
     write_prices(place, 1)
     place.inputs(4)
-    pipeline = priced(place, tables.Delta(str(place.root / "prices")))
-    sinks = {"log": place.sinks()["log"]}
-    pipeline.sinks = sinks
-    run = place.start(pipeline, every="1 batch")
-    assert run.pipeline.latest().manifest.table_offsets["prices"].offsets == {"version": "0"}  # type: ignore[union-attr]
-    first = place.rows("log")
+    run = place.start(summed(place, []), every="1 batch")
+    newest = run.pipeline.latest()
+    assert newest is not None
+    assert newest.manifest.table_offsets["prices"].offsets == {"version": "0"}
     write_prices(place, 5)
-    # The checkpoints of the last epochs are lost with the directory: they are run again from the ledger.
-    stored = run.pipeline
-    for checkpoint in stored.checkpoints()[2:]:
-        for info in stored.records.store.list(stored.records.keys.prefix + "checkpoints/"):
-            if info.key.endswith(f"{checkpoint.slot.number:010}.json"):
-                stored.records.store.delete([info.key])
-    stored.records.store.delete([f"{stored.records.keys.prefix}latest"])
-    shutil.rmtree(place.home)
+    lose_all_after(place, 1)
     place.inputs(6)
-    again = priced(place, tables.Delta(str(place.root / "prices")))
-    again.sinks = {"log": place.sinks()["log"]}
-    place.start(again, every="1 batch")
-    assert {row[3] for row in first} == {1}
-    assert [row for row in place.rows("log") if row[3] == 1] == first
-    assert total(place) == {1, 5}
+    reads: list[str] = []
+    again = place.start(summed(place, reads), every="1 batch")
+    assert [*again.recovery.replays] == [2, 3]
+    assert "0" in reads
+    counted = {row[1]: (row[2], row[3]) for row in place.rows("table")}
+    first, later = by_key(range(4)), by_key(range(4, 6))
+    assert counted == {key: (n, first[key] + 5 * later[key]) for key, n in (first + later).items()}
+    assert versions_decided(place) == {2: "0", 3: "0", 4: "1", 5: "1"}
+
+
+def lose_all_after(place: Place, epoch: int) -> None:
+    """Lose Spark's directory, and all checkpoints after an epoch; the decisions on those epochs stand."""
+    records = place.repository.pipeline("sums").records
+    for checkpoint in place.repository.pipeline("sums").checkpoints():
+        if checkpoint.epoch > epoch:
+            path = place.root / "repository" / records.keys.manifest(checkpoint.slot)
+            path.write_bytes(path.read_bytes()[:100])
+    place.home.rename(place.root / "lost")
+
+
+def by_key(batches: range) -> Counter[str]:
+    """How many events of each key there are in some batches of input."""
+    return Counter(event.key for batch in batches for event in events("events", batch))
+
+
+def versions_decided(place: Place) -> dict[int, str]:
+    records = place.repository.pipeline("sums").records
+    decisions = Ledger(records.store, records.keys.ledger).read(after=1)
+    return {decision.epoch: decision.tables["prices"] for decision in decisions}
 
 
 def test_a_version_that_is_gone_is_told_by_name(place: Place) -> None:

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import pytest
 
 from holdfast.decide import start
-from holdfast.epochs import Holder, Link
-from holdfast.errors import NotDeterministic
+from holdfast.decide.start import Known
+from holdfast.epochs import EpochDecision, Holder, Link, Marker
+from holdfast.errors import ChainBroken, NotDeterministic
 from holdfast.pipeline import takeover
 from holdfast.pipeline.epoch import Epochs
+from holdfast.pipeline.takeover import Taken
 from pipeline.model import Driver, Killed, Scene, rows_of
 
 SINKS = {"all go back": {"a": True, "b": True}, "one is a log": {"a": True, "k": False}, "a log": {"k": False}}
@@ -112,11 +115,31 @@ def test_a_driver_killed_at_any_step_is_taken_over(kind: str, lose: bool) -> Non
 @each_kind
 def test_a_driver_paused_at_any_step_while_another_takes_over_changes_nothing(kind: str, lose: bool) -> None:
     for number in range(points_of_a_run(kind)):
-        pause_at(kind, number, lose)
+        pause_at(begun(kind), number, lose)
 
 
-def pause_at(kind: str, number: int, lose: bool) -> None:
-    scene = begun(kind)
+def pause_at(
+    scene: Scene, number: int, lose: bool, *, zombie_goes: int | None = None, taker_goes: int | None = None
+) -> None:
+    """Pause one at a step, have another take over and run, then let the first go on. Each may be a rewind."""
+    zombie, taker, note = overtake(scene, number, lose, zombie_goes=zombie_goes, taker_goes=taker_goes)
+    # One that is paused before its claim takes the pipeline over itself when it goes on.
+    assert zombie.ended in ("Fenced", "Lost", "done"), note
+    assert taker.ended == "done", note
+    take_over(scene, LAST + 2, 4, note)
+
+
+def overtake(
+    scene: Scene,
+    number: int,
+    lose: bool,
+    *,
+    zombie_goes: int | None = None,
+    taker_goes: int | None = None,
+    last: int = LAST + 1,
+    every: int = 2,
+) -> tuple[Driver, Driver, str]:
+    """The second cuts other batches than the first, and runs to an epoch; both capture every so many."""
     arrived, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:
@@ -124,23 +147,25 @@ def pause_at(kind: str, number: int, lose: bool) -> None:
         go_on.wait(60)
 
     reach, at = stop_at(number, pause)
-    zombie = Driver(scene, LAST, seed=2, reach=reach)
-    thread = threading.Thread(target=zombie.run, daemon=True)
+    zombie = Driver(scene, LAST, seed=2, every=every, reach=reach)
+
+    def run() -> None:
+        zombie.run(zombie_goes)
+        arrived.set()  # It may have fewer steps than that.
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert arrived.wait(60)
     if lose:
         scene.homes.clear()
-    taker = Driver(scene, LAST + 1, seed=3)
+    taker = Driver(scene, last, seed=5, every=every)
     try:
-        taker.run()
+        taker.run(taker_goes)
     finally:
         go_on.set()
         thread.join(60)
     note = f"paused at point {number}, {at[0]}; the one that was paused: {zombie.ended}; the taker: {taker.ended}"
-    # One that is paused before its claim takes the pipeline over itself when it goes on.
-    assert zombie.ended in ("Fenced", "Lost", "done"), note
-    assert taker.ended == "done", note
-    take_over(scene, LAST + 2, 4, note)
+    return zombie, taker, note
 
 
 @pytest.mark.soak
@@ -156,23 +181,61 @@ def test_two_killed_in_a_row_are_taken_over(kind: str) -> None:
             take_over(scene, LAST + 9, 3, f"killed at {first} and {second}")
 
 
-def rewind_points() -> int:
+# ---- rewinds ----
+
+SOME = 6
+"""`make test` walks so many steps of a rewind, `make soak` each."""
+
+each_or_some = pytest.mark.parametrize("every", [SOME, pytest.param(1, marks=pytest.mark.soak)], ids=["some", "each"])
+kept_or_lost = pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
+
+
+def gone_far() -> Scene:
+    """A pipeline that has run to its end, to be taken back."""
     scene = begun("all go back")
     Driver(scene, LAST, seed=5).run()
-    return points_in(lambda reach: Driver(scene, LAST, seed=6, reach=reach).run(rewind_to=2))
+    return scene
 
 
-def test_a_rewind_killed_at_any_step_is_run_again() -> None:
-    for number in range(rewind_points()):
-        scene = begun("all go back")
-        Driver(scene, LAST, seed=5).run()
+def points_of(goes: int | None) -> int:
+    """The steps of a run from there, or of a rewind."""
+    return points_in(lambda reach: Driver(gone_far(), LAST, seed=2, reach=reach).run(goes))
+
+
+@kept_or_lost
+def test_a_rewind_killed_at_any_step_is_run_again(lose: bool) -> None:
+    for number in range(points_of(2)):
+        scene = gone_far()
         reach, at = stop_at(number, die)
         with pytest.raises(Killed):
-            Driver(scene, LAST, seed=6, reach=reach).run(rewind_to=2)
+            Driver(scene, LAST, seed=2, reach=reach).run(rewind_to=2)
+        if lose:
+            scene.homes.clear()
         again = Driver(scene, LAST + 1, seed=7)
         again.run(rewind_to=2)
         check(scene, again)
         take_over(scene, LAST + 2, 8, f"killed at point {number}, {at[0]}")
+
+
+@kept_or_lost
+@each_or_some
+def test_a_driver_paused_at_a_step_while_a_rewind_takes_over_changes_nothing(every: int, lose: bool) -> None:
+    for number in range(0, points_of_a_run("all go back"), every):
+        pause_at(begun("all go back"), number, lose, taker_goes=0)
+
+
+@kept_or_lost
+@each_or_some
+def test_a_rewind_paused_at_a_step_while_another_takes_over_changes_nothing(every: int, lose: bool) -> None:
+    for number in range(0, points_of(2), every):
+        pause_at(gone_far(), number, lose, zombie_goes=2)
+
+
+@kept_or_lost
+@each_or_some
+def test_of_two_rewinds_the_one_that_is_overtaken_changes_nothing(every: int, lose: bool) -> None:
+    for number in range(0, points_of(2), every):
+        pause_at(gone_far(), number, lose, zombie_goes=2, taker_goes=0)
 
 
 # ---- queries that give other rows on a second run ----
@@ -213,7 +276,7 @@ def test_other_rows_are_found_out_where_a_sink_can_not_go_back() -> None:
 
 
 def fence_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sinks are fenced only after what they hold was read."""
+    """The sinks are fenced only after what they hold was read, and the one before goes on in between."""
     whole = takeover._Taking.fence
 
     def remember(self: Any, generation: int, token: str) -> None:
@@ -222,6 +285,7 @@ def fence_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def settle(self: Any, generation: Any) -> Any:
         markers = dict(self._markers)
+        IN_BETWEEN[0]()
         whole(self, self._holder.generation, self._holder.token)
         self._markers = markers
         return done(self, generation)
@@ -229,6 +293,40 @@ def fence_late(monkeypatch: pytest.MonkeyPatch) -> None:
     done = takeover._Taking.settle
     monkeypatch.setattr(takeover._Taking, "fence", remember)
     monkeypatch.setattr(takeover._Taking, "settle", settle)
+
+
+IN_BETWEEN: list[Callable[[], None]] = [lambda: None]
+"""What happens after the look of one that fences late, and before its fence."""
+
+
+def free_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was decided is cut anew, and nobody compares the boundaries."""
+    whole, epoch_of = Epochs.__init__, Driver._epoch
+
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        whole(self, *given[:5], {}, *given[6:], **named)
+
+    def run(self: Driver, epochs: Epochs, taken: Taken, epoch: int) -> None:
+        epoch_of(self, epochs, dataclasses.replace(taken, decided={}), epoch)
+
+    monkeypatch.setattr(Epochs, "__init__", init)
+    monkeypatch.setattr(Driver, "_epoch", run)
+
+
+def by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision is known by the number of its epoch, whoever made it, and so is what a sink holds."""
+
+    def count(_world: Any, decisions: Sequence[EpochDecision], _generation: Any = None) -> Any:
+        found: dict[int, list[EpochDecision]] = {}
+        for decision in sorted(decisions, key=lambda decision: decision.generation):
+            found.setdefault(decision.epoch, []).append(decision)
+        return found
+
+    def is_ahead(state: Known, _counted: Any, adopted: int, marker: Marker) -> bool:
+        return state.at.epoch < marker.at.epoch <= adopted
+
+    monkeypatch.setattr(takeover, "decisions_that_count", count)
+    monkeypatch.setattr(start, "_is_ahead", is_ahead)
 
 
 def no_adoption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,26 +365,90 @@ def decide_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Epochs, "_decide", decide)
 
 
-@pytest.mark.parametrize("broken", [fence_late, no_adoption, local_ledger, decide_after])
-def test_with_a_rule_broken_the_chain_in_the_sinks_stops_it_and_no_row_is_lost_or_doubled(
-    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    points = points_of_a_run(HARDEST)
-    broken(monkeypatch)
-    stopped = 0
-    for number in range(points):
-        scene = begun(HARDEST)
-        try:
-            Driver(scene, LAST, seed=2, reach=stop_at(number, die)[0]).run()
-        except Killed:
-            scene.homes.clear()
-        taker = Driver(scene, LAST + 1, seed=3)
+def kill_and_take_over(kind: str, number: int) -> tuple[Scene, Driver]:
+    """One dies at a step, with its directory."""
+    scene = begun(kind)
+    try:
+        Driver(scene, LAST, seed=2, reach=stop_at(number, die)[0]).run()
+    except Killed:
+        scene.homes.clear()
+    taker = Driver(scene, LAST + 1, seed=3)
+    taker.run()
+    return scene, taker
+
+
+def let_go_on_in_between(kind: str, number: int) -> tuple[Scene, Driver]:
+    """One is paused at a step, and goes on between the look of another and its fence."""
+    scene = begun(kind)
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        arrived.set()
+        go_on.wait(60)
+
+    zombie = Driver(scene, LAST, seed=2, reach=stop_at(number, pause)[0])
+    thread = threading.Thread(target=zombie.run, daemon=True)
+    thread.start()
+    assert arrived.wait(60)
+
+    def go() -> None:
+        if threading.current_thread() is not thread:
+            go_on.set()
+            thread.join(60)
+
+    IN_BETWEEN[0] = go
+    taker = Driver(scene, LAST + 1, seed=3)
+    try:
         taker.run()
-        stopped += taker.ended != "done"
+    finally:
+        IN_BETWEEN[0] = lambda: None
+        go()
+    return scene, taker
+
+
+def decide_late_and_take_over(kind: str, number: int) -> tuple[Scene, Driver]:
+    """One is overtaken, and what it decides after that stands in the ledger when a third takes over."""
+    scene = begun(kind)
+    overtake(scene, number, False, last=LAST, every=100)
+    scene.homes.clear()
+    third = Driver(scene, LAST + 3, seed=4)
+    third.run()
+    return scene, third
+
+
+Broken = Callable[[pytest.MonkeyPatch], None]
+Walked = Callable[[str, int], tuple[Scene, Driver]]
+
+BROKEN: list[tuple[Broken, Walked, str, bool]] = [
+    (no_adoption, kill_and_take_over, HARDEST, False),
+    (local_ledger, kill_and_take_over, HARDEST, False),
+    (decide_after, kill_and_take_over, HARDEST, False),
+    (free_replay, kill_and_take_over, HARDEST, True),
+    (by_number, decide_late_and_take_over, HARDEST, True),
+    (fence_late, let_go_on_in_between, "all go back", True),
+]
+"""A rule, what shows that it is needed, with which sinks, and whether nothing above the sinks notices it."""
+
+
+@pytest.mark.parametrize(
+    ("broken", "walked", "kind", "unnoticed"), BROKEN, ids=[broken.__name__ for broken, _, _, _ in BROKEN]
+)
+def test_with_a_rule_broken_it_is_stopped_at_the_latest_by_the_chain_in_the_sinks(
+    broken: Broken, walked: Walked, kind: str, unnoticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is lost or doubled in any sink."""
+    points = points_of_a_run(kind)
+    broken(monkeypatch)
+    ends = []
+    for number in range(points):
+        scene, last = walked(kind, number)
+        ends.append(last.ended)
         for held in scene.targets.values():
             rows = rows_of(held)
-            assert rows == list(range(len(rows))), f"killed at point {number}"
-    assert stopped or broken is fence_late, "the rule is needed"
+            assert rows == list(range(len(rows))), f"at point {number}: {last.ended}"
+    assert any(end != "done" for end in ends), "the rule is needed"
+    if unnoticed:
+        assert any(ChainBroken.code in end for end in ends), set(ends)
 
 
 def test_a_sink_that_was_emptied_is_told_before_anything_is_touched() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast.decide.schedule import show_duration
+from holdfast.text import portable
 
 __all__ = [
     "Alert",
@@ -146,6 +147,12 @@ class Alert:
         return _key(self.rule, self.pipeline, self.subject)
 
 
+def _portable(alert: Alert) -> Alert:
+    """The same, in words that reach every receiver."""
+    words = portable(alert.summary), portable(alert.hint), portable(alert.subject)
+    return Alert(alert.rule, alert.pipeline, *words)
+
+
 def _key(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
@@ -173,7 +180,7 @@ def judge(pipelines: Iterable[tuple[Facts, Rules]], now_ms: int, *, complete: bo
         for rule, subject, alerts in _judge_one(facts, rules, now_ms):
             if rule in on:
                 known.add(_key(rule, facts.pipeline, subject))
-                holding |= {alert.key: alert for alert in alerts}
+                holding |= {alert.key: alert for alert in map(_portable, alerts)}
     return Judgement(holding, frozenset(known), frozenset(asked) if complete else None)
 
 

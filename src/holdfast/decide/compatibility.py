@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from holdfast.decide.fingerprint import DIGEST
 from holdfast.decide.query_changes import CHANGES, REFUSED, Change, Verdict
-from holdfast.errors import BadValue
 
-__all__ = ["Finding", "check_names", "judge", "refused"]
+__all__ = ["Finding", "judge", "refused"]
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 MISSING = "nothing"
@@ -47,16 +46,6 @@ class Finding:
 def refused(findings: Sequence[Finding], accepted: Sequence[str]) -> list[Finding]:
     """Those that a start must not go past, unless they are accepted by name."""
     return [finding for finding in findings if finding.refused and finding.name not in accepted]
-
-
-def check_names(accepted: Sequence[str]) -> None:
-    """Raise BadValue for a name that no change has: a typing error must not look like consent.
-
-    What begins with `source:` or `duplicates:` is another's to judge.
-    """
-    for name in accepted:
-        if name not in CHANGES and not name.startswith(("source:", "duplicates:")):
-            raise BadValue("accept", f"{name!r} is no kind of change; known are {', '.join(sorted(CHANGES))}")
 
 
 def judge(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.decide.fingerprint import JSON
 
-__all__ = ["PythonCode", "StatefulOperator", "StreamingQuery", "parts_of"]
+__all__ = ["PythonCode", "StatefulOperator", "StreamingQuery", "has_operators", "parts_of"]
 
 
 @dataclass(frozen=True)
@@ -87,3 +87,8 @@ def parts_of(query: StreamingQuery, output_mode: str, sinks: Mapping[str, Mappin
         }
         parts |= {f"operator {n} {name}": value for name, value in told.items() if value}
     return parts
+
+
+def has_operators(parts: Mapping[str, str]) -> bool:
+    """Whether a query of these parts is known to keep state."""
+    return any(name.startswith("operator ") for name in parts)

@@ -35,7 +35,7 @@ class SparkBatch(Batch):
         self.has_state = bool(directory.look().folders("state"))
 
     def stage(self, folder: str) -> StagedRows:
-        return self._staging.stage(self._frame, folder)
+        return self._staging.stage(self._frame, folder, has_state=self.has_state)
 
 
 def _entries(directory: Directory, before: bytes | None, after: bytes) -> list[tuple[str, bytes]]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from holdfast.decide.compatibility import Finding, check_names, judge, refused
+from holdfast.decide.compatibility import Finding, judge, refused
+from holdfast.decide.consent import check_names
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.decide.timeline import World, lineage
 from holdfast.errors import ObjectMissing, QueryChanged

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -99,7 +100,7 @@ class DrillBatch:
                     raise DrillFailed(self._pipeline, f"no batch was over after {seconds:.0f} s")
             finally:
                 query.stop()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if not ran:
                 raise DrillFailed(self._pipeline, _first_line(error)) from error
         if not ran:

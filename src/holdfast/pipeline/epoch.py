@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.epochs import EpochDecision, Holder, Link, Staged, Step, Target
@@ -183,7 +184,7 @@ class Epochs:
         with self._timed("decide"):
             for ledger in self._ledgers:
                 ledger.add(decision)
-                self._reach("decided")
+                self._reach("decided" if ledger is self._ledgers[-1] else "half decided")
             self._note(decision)
             if self._look is not None:
                 self._look()
@@ -195,13 +196,19 @@ class Epochs:
         with ThreadPoolExecutor(max(1, len(sinks)), thread_name_prefix="holdfast-prepare") as pool:
             under_way = {name: pool.submit(sink.prepare, step, rows) for name, sink in sinks.items()}
         failures = [error for prepared in under_way.values() if (error := prepared.exception())]
-        if failures:
-            for name, prepared in under_way.items():
-                if prepared.exception() is None:
-                    sinks[name].abort(prepared.result())
-            self._staging.remove(rows.staged)
-            raise failures[0]
-        return {name: prepared.result() for name, prepared in under_way.items()}
+        if not failures:
+            return {name: prepared.result() for name, prepared in under_way.items()}
+        first, *others = failures
+        for other in others:
+            first.add_note(f"and meanwhile: {other}")
+        done = {name: prepared.result() for name, prepared in under_way.items() if prepared.exception() is None}
+        undo = [partial(sinks[name].abort, token) for name, token in done.items()]
+        for take_away in (*undo, partial(self._staging.remove, rows.staged)):
+            try:
+                take_away()
+            except Exception as error:  # noqa: BLE001 - what came first is raised, and nobody sees what stays
+                first.add_note(f"and what it had prepared could not be taken away: {error}")
+        raise first
 
     def _commit(self, decision: EpochDecision, rows: StagedRows | None) -> None:
         """Commit in every sink that lacks the epoch. All are tried; the next start drives those on that failed."""

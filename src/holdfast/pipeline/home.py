@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +29,7 @@ from holdfast.store import Address, Directory, Store
 __all__ = ["Home", "Last", "new_directory"]
 
 OWNER = "owner.json"
+RUN = re.compile(r"run-\d{10}")
 
 
 class HomeRecord(Record, frozen=True):
@@ -157,6 +160,26 @@ class Home:
         """The directory that a generation runs in; None if it does not run here."""
         run = self._run_of(generation)
         return run.directory if run else None
+
+    def clear(self, generation: int, directory: str) -> list[str]:
+        """Remove the directories that no start needs any more, and give their names; called by whoever runs in one.
+
+        A start goes on in none but the last of its timeline, and that is the caller's from now on. The one before it
+        stays as well: an older driver may still be at work in it, and nothing fences Spark's own writes. Those of
+        higher generations are never touched: the caller may have been overtaken meanwhile.
+        """
+        runs = [name for name in self._store.folders("") if RUN.fullmatch(name)]
+        older = sorted(name for name in runs if name != directory and name < new_directory(generation))[:-1]
+        for name in older:
+            self._remove(name)
+        return older
+
+    def _remove(self, name: str) -> None:
+        if self._path is not None:
+            # What can't be removed now, since Spark's upkeep writes there, the next start removes.
+            shutil.rmtree(self._path / name, ignore_errors=True)
+        else:
+            self._store.delete([info.key for info in self._store.list(f"{name}/")])
 
     def _run_of(self, generation: int) -> RunRecord | None:
         key = _key(generation)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from holdfast.errors import BadValue
-from holdfast.events import CaptureFailed, CheckpointTaken, EpochCommitted, Event, TakenOver
+from holdfast.events import CaptureFailed, CheckpointTaken, EpochCommitted, EpochFailed, Event, TakenOver
 
 __all__ = ["Metrics"]
 
@@ -21,6 +23,7 @@ class Metrics:
     def __init__(self, pipeline: str) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
+        self._serving: list[tuple[WSGIServer, Thread]] = []
         self._epochs = self._counter("holdfast_epochs", "Epochs committed in every sink")
         self._rows = self._counter("holdfast_rows", "Rows put out")
         self._bytes = self._counter("holdfast_staged_bytes", "Bytes staged")
@@ -28,6 +31,7 @@ class Metrics:
         self._steps = Counter(
             "holdfast_epoch_step_seconds", "Where the time of epochs went", ["pipeline", "step"], registry=self.registry
         )
+        self._failed = self._counter("holdfast_epoch_failures", "Epochs that failed")
         self._epoch = self._gauge("holdfast_last_epoch", "The last epoch that was committed")
         self._checkpoints = self._counter("holdfast_checkpoints", "Checkpoints taken")
         self._capture = self._histogram("holdfast_capture_seconds", "How long a capture took")
@@ -58,18 +62,29 @@ class Metrics:
                 self._capture.observe(event.seconds)
                 self._captured.inc(event.bytes_read)
                 self._size.set(event.bytes)
+            case EpochFailed():
+                self._failed.inc()
             case CaptureFailed():
                 self._failures.inc()
             case TakenOver():
                 self._fenced.inc()
 
     def serve(self, port: int, address: str = LOOPBACK) -> int:
-        """Answer Prometheus at a port of this machine (0: any that is free) and give it. It ends with the process."""
+        """Answer Prometheus at a port of this machine (0: any that is free) and give it; the run's end is its end."""
         try:
-            server, _ = start_http_server(port, address, self.registry)
+            server, thread = start_http_server(port, address, self.registry)
         except OSError as error:
             raise BadValue("metrics port", f"{address}:{port}: {error.strerror or error}") from None
+        self._serving.append((server, thread))
         return int(server.server_port)
+
+    def close(self) -> None:
+        """Answer no more, and let the ports go. The figures stay."""
+        while self._serving:
+            server, thread = self._serving.pop()
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
     def _counter(self, name: str, help_text: str) -> Counter:
         return Counter(name, help_text, ["pipeline"], registry=self.registry).labels(self._pipeline)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.draft import Description, Draft
 from holdfast.epochs import Link
 from holdfast.errors import BrokenBatch, InvalidManifest, NoWholeBatch, StillRunning
 from holdfast.manifest import Manifest
 from holdfast.pipeline.driver_states import load_driver_states
 from holdfast.pipeline.links import link_of_manifest, link_of_offsets
+from holdfast.pipeline.sources.past import Stand, stand_of_manifest, stand_of_offsets
 from holdfast.repository.artifacts import load_artifact
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.spark.capture import Capturer, NotYet
+from holdfast.spark.capture import Add, Capturer, NotYet
 from holdfast.spark.cut import Cut, batches_in, cut_at
 from holdfast.spark.lay import Changes, lay_down
 from holdfast.spark.places import SparkPlace
@@ -29,7 +30,7 @@ from holdfast.store import Directory
 
 __all__ = ["Forked", "Origin", "PlainQuery"]
 
-Describe = Callable[[Draft, Description], Description]
+Describe: TypeAlias = Callable[[int], Add]
 
 STILL_SECONDS = 2.0
 """So long a plain query's directory must stand still to be taken over: its query must have stopped."""
@@ -41,6 +42,8 @@ class Origin(ABC):
     said: str
     """Where it comes from, in words."""
     link: Link
+    past: PipelineRecords | None = None
+    """The records of whoever has read beyond it, if there are any."""
 
     def driver_states(self) -> dict[str, bytes]:
         return {}
@@ -48,6 +51,10 @@ class Origin(ABC):
     def query(self) -> Mapping[str, str]:
         """The fingerprint of the query that made it; nothing if that is not known."""
         return {}
+
+    @abstractmethod
+    def stand(self) -> Stand:
+        """Where the sources stand in it."""
 
     @abstractmethod
     def lay(self, records: PipelineRecords, generation: int, place: SparkPlace, describe: Describe) -> Manifest:
@@ -58,7 +65,7 @@ class Forked(Origin):
     """A checkpoint of another pipeline, or of a plain query that was captured."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._records = checkpoint.pipeline.records
+        self._records = self.past = checkpoint.pipeline.records
         self._manifest = checkpoint.manifest
         self.said = f"fork of {self._records.name}@slot:{self._manifest.at}"
         self.link = link_of_manifest(self._manifest) or self._link_of_offsets()
@@ -68,6 +75,9 @@ class Forked(Origin):
             self._records, self._manifest, place.url, changes=Changes(True), options=place.options, state_only=True
         )
         return _publish(records, generation, place.directory(), self.link.epoch, describe)
+
+    def stand(self) -> Stand:
+        return stand_of_manifest(self._manifest)
 
     def driver_states(self) -> dict[str, bytes]:
         return load_driver_states(self._records, self._manifest)
@@ -98,7 +108,11 @@ class PlainQuery(Origin):
         found = cut_at(self._directory, look, last)
         if not isinstance(found, Cut):
             raise BrokenBatch(self._directory.url, last, [str(found)])
-        self.link = link_of_offsets(last, self._directory.read(f"offsets/{last}")[0])
+        offsets = self._directory.read(f"offsets/{last}")[0]
+        self.link, self._stand = link_of_offsets(last, offsets), stand_of_offsets(last, offsets)
+
+    def stand(self) -> Stand:
+        return self._stand
 
     def lay(self, records: PipelineRecords, generation: int, place: SparkPlace, describe: Describe) -> Manifest:
         manifest = _publish(records, generation, self._directory, self.link.epoch, describe)

@@ -17,7 +17,7 @@ from holdfast.decide.schedule import Schedule, parse_duration, parse_every
 from holdfast.errors import BadValue, PipelineExists
 from holdfast.events import Listener, nobody, teller
 from holdfast.handles import Repository, StoredPipeline, open_url
-from holdfast.layout import check_name
+from holdfast.layout import Slot, check_name
 from holdfast.pipeline.changes import QueryGuard
 from holdfast.pipeline.drill import DrillBatch, next_decision, tables_at
 from holdfast.pipeline.driver_states import DriverStates
@@ -35,7 +35,7 @@ from holdfast.pipeline.sources.of_query import sources_of
 from holdfast.pipeline.staging import sweep
 from holdfast.pipeline.starting import Recovery, Starting
 from holdfast.pipeline.takeover import Taken, look_at_pipeline, take_pipeline
-from holdfast.pipeline.work import Work, at_work
+from holdfast.pipeline.work import LetGo, Work, at_work
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.staged import StagedRows
 from holdfast.spark import succession
@@ -137,16 +137,17 @@ class Pipeline:
         With `activate` the repository is a copy, and the pipeline is taken over from wherever it ran until now: the
         sinks are fenced above what the original has counted to, and go back to what was copied.
 
-        `listener` is told of epochs, checkpoints, captures that fail, and of a take-over; `metrics_port` answers
-        Prometheus on this machine.
+        `listener` is told of epochs, checkpoints, epochs and captures that fail, and of a take-over; `metrics_port`
+        answers Prometheus on this machine until the run ends.
         """
         schedule = every if isinstance(every, Schedule) else parse_every(every)
         way_back_ms = parse_duration(way_back) if way_back is not None else None
         metrics = Metrics(self.name)
-        if metrics_port is not None:
-            metrics.serve(metrics_port)
         tell = teller(metrics, listener)
         with ExitStack() as stack:
+            stack.callback(metrics.close)
+            if metrics_port is not None:
+                metrics.serve(metrics_port)
             start = stack.enter_context(self._starting(repository, checkpoint_dir, options, accept, way_back_ms))
             if adopt is not None and not start.has_checkpoints():
                 start.origin = PlainQuery(str(adopt), options or {})
@@ -158,7 +159,7 @@ class Pipeline:
             replay_epochs(
                 lambda versions: self._writer(start, work, versions), start.home, work.name, taken, work.running
             )
-            if start.is_mine:
+            if start.may_clear:
                 sweep(start.home.address("staging"), taken.generation.number)
             writer = self._writer(start, work, start.versions)
             query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
@@ -170,8 +171,8 @@ class Pipeline:
                 standing=succession.Standing(taken.generation.number, start.first or taken.found.follows),
                 add=work.running.describe,
             )
-            attached = Attached(live, start.stored, capturer, schedule, tell=tell)
-            let_go = stack.pop_all().close
+            work.for_spark.holds = let_go = LetGo(stack.pop_all())
+            attached = Attached(live, start.stored, capturer, schedule, tell=tell, then=let_go)
         return Run(start.stored, Recovery.of(start, taken), query, work.running, attached, metrics, let_go)
 
     def plan(
@@ -179,21 +180,31 @@ class Pipeline:
         repository: Repository | str,
         *,
         to: str | None = None,
+        of: Checkpoint | str | None = None,
         checkpoint_dir: str | Path | None = None,
         options: Mapping[str, str] | None = None,
+        accept: Sequence[str] = (),
+        discard_foreign: bool = False,
     ) -> PipelinePlan:
         """What would happen if this query started from where the pipeline stands, or from the checkpoint `to`.
 
-        Nothing is claimed and nothing is touched. Print it, or look at its `verdict` and `findings`.
+        With `to` it is what a rewind would do, with `of` a fork of that checkpoint, each with the same `accept` and
+        `discard_foreign`. Nothing is claimed and nothing is touched. Print it, or look at its `verdict` and `findings`.
         """
-        with self._starting(repository, checkpoint_dir, options, hold=False) as start:
+        if to is not None and of is not None:
+            raise BadValue("plan", "a rewind (to) or a fork (of), not both")
+        with self._starting(repository, checkpoint_dir, options, accept, hold=False) as start:
             start.target = start.stored[to].manifest if to is not None else None
+            done = self._fork_from(start, of) if of is not None else None
             records, rewind = start.stored.records, to is not None
-            found, plan = look_at_pipeline(records, self.sinks, start.find, rewind=rewind)
+            found, plan = look_at_pipeline(
+                records, self.sinks, start.find, rewind=rewind, discard_foreign=discard_foreign, accept=accept
+            )
             world, stand = records.world(), start.stand(found)
-            preflight = Preflight(records, start.sources, rewind=rewind)
+            preflight = Preflight(records, start.sources, past=start.past(rewind=rewind))
             sources = preflight.findings(world, found, stand) if stand is not None else []
-            return PipelinePlan.of(self.name, start.guard.compare(world, found), found, plan, sources)
+            changes = start.guard.compare(world, found)
+            return PipelinePlan.of(self.name, changes, found, plan, sources, accept, is_done=done is not None)
 
     def rewind(
         self,
@@ -230,13 +241,13 @@ class Pipeline:
 
         It needs a name and sinks of its own, which get what comes after the checkpoint. `of` is such as
         "orders@before-upgrade", or a checkpoint of another repository. A query that is not the one that made the
-        state is refused as `start` refuses it. Can be killed at any instant and run again.
+        state is refused as `start` refuses it. Can be killed at any instant and run again: what is done already, and
+        was not started since, is given as it is.
         """
         with self._starting(repository, checkpoint_dir, options, accept) as start:
-            if start.has_checkpoints():
-                raise PipelineExists(self.name)
-            start.origin = Forked(start.stored.repository.find(of) if isinstance(of, str) else of)
-            start.is_mine = False  # It begins with the checkpoint, whatever lies in the folder.
+            done = self._fork_from(start, of)
+            if done is not None:
+                return Checkpoint(start.stored, done)
             taken = self._take(start, "fork", accept)
             with self._at_work(start, taken, nobody) as work:
                 start.lay(taken, work.running.describe)
@@ -309,8 +320,28 @@ class Pipeline:
         with ExitStack() as stack:
             is_mine = stack.enter_context(home.held()) if hold else home.is_free()
             yield Starting(
-                self._stored(repository), home, frame, versions, sources, guard, is_mine, way_back_ms=way_back_ms
+                self._stored(repository),
+                home,
+                frame,
+                versions,
+                sources,
+                guard,
+                is_mine,
+                way_back_ms=way_back_ms,
+                reach=self._reach,
             )
+
+    def _fork_from(self, start: Starting, of: Checkpoint | str) -> Slot | None:
+        """Have it begin at a checkpoint of another; gives its own one if that was done before."""
+        origin = Forked(start.stored.repository.find(of) if isinstance(of, str) else of)
+        if start.has_checkpoints():
+            done = start.begun_as(origin)
+            if done is None:
+                raise PipelineExists(self.name, start.began())
+            return done
+        start.origin = origin
+        start.is_mine = False  # It begins with the checkpoint, whatever lies in the folder.
+        return None
 
     def _place(self, given: str | Path | None, spark: SparkSession) -> str | Path:
         if given is not None:
@@ -332,7 +363,7 @@ class Pipeline:
         activate: bool = False,
     ) -> Taken:
         records = start.stored.records
-        find = Preflight(records, start.sources, accept, rewind=rewind).asking(start.find, start.stand)
+        find = Preflight(records, start.sources, accept, past=start.past(rewind=rewind)).asking(start.find, start.stand)
         find = start.guard.over(find)
         return take_pipeline(
             records,
@@ -343,6 +374,7 @@ class Pipeline:
             discard_foreign=discard_foreign,
             accept=accept,
             activate=activate,
+            reach=self._reach,
         )
 
     @contextmanager

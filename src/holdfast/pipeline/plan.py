@@ -30,9 +30,10 @@ class SinkAction:
 class PipelinePlan:
     """What a start would find and do: the state, the changes of the query, the sinks, the epochs to run again.
 
-    `state` is "warm" for Spark's directory as it lies there, "checkpoint", or "nothing". `replays` are the epochs that
-    would run again on their recorded boundaries. `known` is False where the checkpoint says nothing of its query:
-    then no change can be found. Printed, it is a report.
+    `state` is "warm" for Spark's directory as it lies there, "checkpoint", "origin" for a state from outside, which
+    `origin` names, or "nothing". `replays` are the epochs that would run again on their recorded boundaries. `known` is
+    False where the checkpoint says nothing of its query: then no change can be found. What is `accepted` by name stands
+    in nobody's way; `is_done` says that it was forked so already. Printed, it is a report.
     """
 
     pipeline: str
@@ -44,6 +45,9 @@ class PipelinePlan:
     replays: Sequence[int]
     sources: Sequence[SourceFinding] = ()
     known: bool = True
+    origin: str = ""
+    accepted: Sequence[str] = ()
+    is_done: bool = False
 
     @classmethod
     def of(
@@ -53,11 +57,14 @@ class PipelinePlan:
         found: Found,
         plan: StartPlan,
         sources: Sequence[SourceFinding],
+        accepted: Sequence[str] = (),
+        *,
+        is_done: bool = False,
     ) -> PipelinePlan:
         """From what a look at the pipeline has found; `findings` is None if the state's query is not known."""
         return cls(
             pipeline=pipeline,
-            state=found.state.kind,
+            state="origin" if found.origin else found.state.kind,
             checkpoint=f"{pipeline}@slot:{found.follows.at}" if found.follows else None,
             epoch=found.state.at.epoch,
             findings=findings or (),
@@ -65,6 +72,9 @@ class PipelinePlan:
             replays=plan.replays,
             sources=sources,
             known=findings is not None,
+            origin=found.origin,
+            accepted=tuple(accepted),
+            is_done=is_done,
         )
 
     @property
@@ -74,14 +84,14 @@ class PipelinePlan:
 
     @property
     def refused(self) -> bool:
-        """Whether a start would be refused, if nothing is accepted by name."""
-        return bool(self.accept) or any(sink.refused for sink in self.sinks)
+        """Whether it would be refused, if no more is accepted by name."""
+        return not self.is_done and (bool(self.accept) or any(sink.refused for sink in self.sinks))
 
     @property
     def accept(self) -> list[str]:
-        """The names of all that would have to be accepted: changes of the query, and rows that are gone."""
+        """The names of all that would have to be accepted as well: changes of the query, and rows that are gone."""
         gone = {finding.slug for finding in self.sources if finding.severity == "refuse"}
-        return sorted({finding.name for finding in self.findings if finding.refused} | gone)
+        return sorted(({finding.name for finding in self.findings if finding.refused} | gone) - set(self.accepted))
 
     def document(self) -> dict[str, object]:
         """The plan as plain values."""
@@ -91,6 +101,8 @@ class PipelinePlan:
             "checkpoint": self.checkpoint,
             "epoch": self.epoch,
             "verdict": self.verdict,
+            "origin": self.origin,
+            "done": self.is_done,
             "refused": self.refused,
             "accept": self.accept,
             "query_known": self.known,
@@ -119,11 +131,11 @@ class PipelinePlan:
             yield "The checkpoint says nothing of the query that made it: changes can't be told."
         for finding in self.findings:
             yield f"{finding.verdict}: {finding}"
-            yield f"    {finding.change.why}" + (f"; to accept it: {finding.name}" if finding.refused else "")
+            yield f"    {finding.change.why}" + (self._consent(finding.name) if finding.refused else "")
         if self.known and not self.findings and self.state != "nothing":
             yield "The query is the one that made the state."
         for source in self.sources:
-            yield str(source) + (f"; to accept it: {source.slug}" if source.severity == "refuse" else "")
+            yield str(source) + (self._consent(source.slug) if source.severity == "refuse" else "")
         for sink in self.sinks:
             yield f"sink {sink.sink}: {sink.does}"
         if self.replays:
@@ -132,8 +144,13 @@ class PipelinePlan:
             yield f"{epochs} would run again on the recorded boundaries"
         yield self._ending()
 
+    def _consent(self, name: str) -> str:
+        return f"; accepted as {name}" if name in self.accepted else f"; to accept it: {name}"
+
     def _begins(self) -> str:
         match self.state:
+            case "origin":
+                return f"epoch {self.epoch}: {self.origin}"
             case "nothing":
                 return FRESH
             case "warm":
@@ -141,11 +158,13 @@ class PipelinePlan:
         return f"{self.checkpoint}, at epoch {self.epoch}"
 
     def _ending(self) -> str:
+        if self.is_done:
+            return "It is forked already, and was not started since: nothing would be done."
         if any(sink.refused for sink in self.sinks):
             return "It would be refused: a sink can't go along."
         if self.accept:
             return f"It would be refused, unless each is accepted by name: {', '.join(self.accept)}."
-        return "It would start."
+        return "It would begin there." if self.origin else "It would start."
 
 
 def _actions(plan: StartPlan) -> list[SinkAction]:

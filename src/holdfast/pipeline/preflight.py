@@ -31,15 +31,24 @@ __all__ = ["Identities", "Preflight"]
 
 
 class Preflight:
-    """Judges the sources of one start or rewind. `accept` holds the slugs of findings that shall not stop it."""
+    """Judges the sources of one start, rewind or fork. `accept` holds the slugs of findings that shall not stop it.
+
+    `past` are the records of whoever has read beyond the state, and whose rows would be read again: the pipeline's own
+    for a rewind, those of the one that is forked.
+    """
 
     def __init__(
-        self, records: PipelineRecords, sources: Sequence[Source], accept: Collection[str] = (), *, rewind: bool = False
+        self,
+        records: PipelineRecords,
+        sources: Sequence[Source],
+        accept: Collection[str] = (),
+        *,
+        past: PipelineRecords | None = None,
     ) -> None:
         self._records = records
         self._sources = sources
         self._accept = accept
-        self._rewind = rewind
+        self._past = past
         self._judged: tuple[object, list[SourceFinding]] | None = None
 
     def asking(
@@ -62,7 +71,7 @@ class Preflight:
     def findings(self, world: World, found: Found, begin: Stand) -> list[SourceFinding]:
         """What stands in the way of going on from there; what is the same as the last time is not asked again.
 
-        A start reads again what was decided after its state, a rewind all that was ever read after it.
+        A start reads again what was decided after its state; a rewind, or a fork, all that was ever read after it.
         """
         counted = decisions_that_count(world, found.decisions)
         later = [several[0] for epoch, several in counted.items() if epoch > begin.epoch]
@@ -70,21 +79,14 @@ class Preflight:
         if self._judged is None or self._judged[0] != at:
             logged = logged_by(later)
             furthest = stand_of_offsets(later[-1].epoch, later[-1].offsets) if later else begin
-            last = self._newest_readable(world) if self._rewind else None
-            if last is not None:
-                for key, entries in logged_in(self._records, last).items():
+            last = _newest_readable(self._past) if self._past is not None else None
+            if last is not None and self._past is not None:
+                for key, entries in logged_in(self._past, last).items():
                     logged.setdefault(key, []).extend(entries)
                 furthest = max(furthest, stand_of_manifest(last), key=lambda each: each.epoch)
             pasts = pasts_of(self._sources, begin, furthest, logged)
             self._judged = at, [finding for source, past in pasts for finding in source.judge(past)]
         return self._judged[1]
-
-    def _newest_readable(self, world: World) -> Manifest | None:
-        """A damaged checkpoint may be the very reason to go back: what it knew can't be asked for."""
-        for slot in reversed(timeline(world)):
-            with suppress(Damage):
-                return self._records.manifest(slot)
-        return None
 
     def require(self, findings: Sequence[SourceFinding]) -> None:
         """Raise SourcesGone for what was found and is not accepted."""
@@ -92,6 +94,14 @@ class Preflight:
         if refused:
             slugs = sorted({finding.slug for finding in refused})
             raise SourcesGone(self._records.name, [str(finding) for finding in refused], slugs)
+
+
+def _newest_readable(records: PipelineRecords) -> Manifest | None:
+    """A damaged checkpoint may be the very reason to go back: what it knew can't be asked for."""
+    for slot in reversed(timeline(records.world())):
+        with suppress(Damage):
+            return records.manifest(slot)
+    return None
 
 
 class Identities:

@@ -20,7 +20,7 @@ from holdfast.decide.fingerprint import Fingerprint
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
 from holdfast.errors import Fenced, HoldfastError, SparkGone
-from holdfast.events import EpochCommitted, Listener, TakenOver
+from holdfast.events import EpochCommitted, EpochFailed, Listener, TakenOver
 from holdfast.handles import StoredPipeline
 from holdfast.manifest import ConnectorOffset, SinkStatus
 from holdfast.pipeline.batches import SparkBatch
@@ -32,12 +32,13 @@ from holdfast.pipeline.staging import FolderStaging
 from holdfast.pipeline.starting import Recovery
 from holdfast.pipeline.upkeep import Upkeep
 from holdfast.spark.attach import Attached, AttachedStatus, Stopped
+from holdfast.spark.capture import Add
 from holdfast.store import Directory
 
 __all__ = ["Run", "RunStatus", "Running"]
 
 KEPT = 1000
-"""How many epochs back the positions of the sinks are known to a capture: it is never so far behind."""
+"""How many epochs back the positions of the sinks are known to a capture that begins: it is never so far behind."""
 
 
 class _Noted(NamedTuple):
@@ -94,8 +95,7 @@ class Running:
             # Spark tells of it in words only.
             fenced = error if isinstance(error, Fenced) else self._overtaken()
             self.error = fenced or error
-            if fenced is not None:
-                self._tell(TakenOver(fenced.by))
+            self._tell(TakenOver(fenced.by) if fenced is not None else EpochFailed(epoch, error))
             if fenced is None or fenced is error:
                 raise
             raise fenced from error
@@ -120,24 +120,33 @@ class Running:
             epoch = max(self._noted)
             return epoch, self._noted[epoch].sinks
 
-    def describe(self, draft: Draft, about: Description) -> Description:
-        """Add to a checkpoint what its files do not say: the query, the sinks, which had all committed its epoch by
-        then, the reference tables, and the driver's states. The decisions are in the repository before it is.
+    def describe(self, epoch: int) -> Add:
+        """Take what is known of an epoch, for a checkpoint that begins now: its upload may outlast what is kept of it.
+
+        What this gives adds to the checkpoint what its files do not say: the query, the sinks, which had all committed
+        its epoch by then, the reference tables, and the driver's states. The decisions are in the repository before.
         """
-        self._join()
-        self.upkeep.look()
-        about = self._add_sources(about)
         with self._lock:
-            noted = self._noted[draft.epoch]
-            for epoch in [epoch for epoch in self._noted if epoch < draft.epoch]:
-                del self._noted[epoch]
-        for name, data in noted.states.items():
-            draft.save_driver_state(name, data)
+            noted = self._noted[epoch]
+
+        def add(draft: Draft, about: Description) -> Description:
+            self._join()
+            self.upkeep.look()
+            with self._lock:
+                for past in [past for past in self._noted if past < epoch]:
+                    del self._noted[past]
+            for name, data in noted.states.items():
+                draft.save_driver_state(name, data)
+            return self._described(noted, epoch, self._add_sources(about))
+
+        return add
+
+    def _described(self, noted: _Noted, epoch: int, about: Description) -> Description:
         any_sink = next(iter(noted.sinks.values()))
         return replace(
             about,
             sinks={name: SinkStatus(status="committed") for name in noted.sinks},
-            sink_epochs=dict.fromkeys(noted.sinks, draft.epoch),
+            sink_epochs=dict.fromkeys(noted.sinks, epoch),
             sink_positions={name: msgspec.to_builtins(target) for name, target in noted.sinks.items()},
             metadata={**about.metadata, LINK: encode_link(any_sink.at)},
             table_offsets={
@@ -190,7 +199,7 @@ class Run:
         self._running = running
         self._attached = attached
         self.metrics = metrics
-        """Its figures, for Prometheus: `metrics.serve(port)`."""
+        """Its figures, for Prometheus: `metrics.serve(port)` answers until it ends."""
         self._let_go = let_go
 
     def __repr__(self) -> str:

@@ -1,25 +1,29 @@
 """Rows of an epoch staged once: by Spark's executors, or in one file through Arrow where epochs are small.
 
-They are run once and encoded once as Parquet, with a digest of all rows that is made in the same run: it counts and
-sums hashes, so it does not depend on their order.
+They are run once and encoded once as Parquet. Where the rows of a second run could come to lie beside those of the
+first, a digest of all rows is made in the same run: it counts and sums hashes, so it does not depend on their order.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.epochs import Staged, StagedFile
+from holdfast.errors import StagingFailed
 from holdfast.pipeline.epoch import Staging
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.schemas import arrow_schema
@@ -42,8 +46,15 @@ SETTINGS = {
 FEW_ROWS = 20_000
 FEW_BYTES = 4 * 1024 * 1024
 """Up to so many rows, and bytes as Parquet, pass through this process: a job of its own costs more than they do."""
+UNEVEN = 4
+"""So many times its even share of those rows one partition may have."""
+ROW_OF_PARTITION = "(monotonically_increasing_id() & 8589934591L)"
+IN_SPARK = (PySparkException, Py4JJavaError)
+"""What PySpark raises when something fails in Spark: not all that comes out of Java has a name there."""
+FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What a system says that has no more room, in Java's messages as well."""
 LOOK_BACK = 3
-"""So many epochs must have been small for the next to be taken for one."""
+"""All of so many epochs before, or of those that are known, must have been small for the next to be taken for one."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ def choose_place(home: Home, sinks: Sequence[Sink]) -> tuple[StagingPlace, Sink 
 def sweep(place: Address, generation: int) -> None:
     """Take away what attempts of older generations left at a place that no table owns.
 
-    Only once every epoch that they decided is in every sink, and while nobody else is at work there.
+    Only once every epoch that they decided is in every sink. Whoever of them still works there is fenced.
     """
     store = place.store()
     for folder in store.folders(""):
@@ -78,23 +89,37 @@ def sweep(place: Address, generation: int) -> None:
 class FolderStaging(Staging):
     """A folder, on a disk or in a store, with one in it for each attempt. Not for several threads.
 
-    `others` are places that rows of an earlier run may have been staged at; `sizes` those of the epochs before.
+    `others` are places that rows of an earlier run may have been staged at; `sizes` those of the epochs before. What
+    goes into one sink, and into no state, needs no digest: then a second run takes the place of the first, whatever it
+    gives (`compares` is False).
     """
 
     def __init__(
-        self, place: StagingPlace, others: Sequence[Address] = (), sizes: Sequence[tuple[int, int]] = ()
+        self,
+        place: StagingPlace,
+        others: Sequence[Address] = (),
+        sizes: Sequence[tuple[int, int]] = (),
+        *,
+        compares: bool = True,
     ) -> None:
         self._place = place
         self._others = (place.address, *others)
         self._sizes = deque(sizes, maxlen=LOOK_BACK)
+        self._compares = compares
+        self._figures: tuple[StructType, Column] | None = None
+        self._share = 0
 
-    def stage(self, frame: DataFrame, folder: str) -> StagedRows:
+    def stage(self, frame: DataFrame, folder: str, *, has_state: bool = True) -> StagedRows:
         """Run a batch and write its rows. Raises what Spark raises; what was written by then is swept later."""
+        self._compares |= has_state
         place = Address(f"{self._place.address.url.rstrip('/')}/{folder}", self._place.address.options)
         with _settings(frame.sparkSession):
-            rows = self._through_arrow(frame, folder, place) if self._is_small() else None
+            is_small = self._is_small()
+            rows = self._through_arrow(frame, folder, place) if is_small else None
+            gave_up = is_small and rows is None
             rows = rows or self._by_executors(frame, folder, place)
-        self._sizes.append((rows.staged.rows, rows.staged.size_bytes))
+        # Few rows of which one partition has nearly all would be tried and given up again and again.
+        self._sizes.append((max(rows.staged.rows, FEW_ROWS if gave_up else 0), rows.staged.size_bytes))
         return rows
 
     def open(self, staged: Staged) -> StagedRows | None:
@@ -118,19 +143,22 @@ class FolderStaging(Staging):
     def _is_small(self) -> bool:
         recent = [rows <= FEW_ROWS // 2 and size <= FEW_BYTES // 2 for rows, size in self._sizes]
         # Spark 3.5 gives no rows as Arrow.
-        return len(recent) == LOOK_BACK and all(recent) and hasattr(DataFrame, "toArrow")
+        return bool(recent) and all(recent) and hasattr(DataFrame, "toArrow")
 
     def _through_arrow(self, frame: DataFrame, folder: str, place: Address) -> StagedRows | None:
         """The rows as one file; None if they are more than was thought, and the executors must run them after all.
 
-        More than the limit are never fetched, so a burst of rows does not come here.
+        More than a share of each partition is never fetched, so a burst of rows does not come here. A `limit` would do
+        that too, but for a shuffle, which takes longer than all the rest.
         """
-        watched, observed = _watched(frame, folder)
+        self._share = self._share or _share(frame.sparkSession)
+        watched, observed = self._watched(frame, folder)
         try:
-            table = watched.limit(FEW_ROWS + 1).toArrow()
-        except PySparkException:
+            table = watched.where(f"{ROW_OF_PARTITION} < {self._share}").toArrow()
+        except IN_SPARK:
             return None  # Too much for one answer. If it is something else, the executors will say so too.
-        if table.num_rows > FEW_ROWS:
+        figures = _figures(observed)
+        if table.num_rows > FEW_ROWS or table.num_rows < figures.rows:
             return None
         schema = arrow_schema(frame.schema)
         table = table.cast(schema)
@@ -142,21 +170,50 @@ class FolderStaging(Staging):
             name = f"part-00000-{folder}.parquet"
             place.store().write(name, [memoryview(data)])
             files = [StagedFile(name, data.size, table.num_rows)]
-        return StagedRows(Staged(place.url, files, encode_schema(schema), _digest(observed)), place, table)
+        return StagedRows(Staged(place.url, files, encode_schema(schema), self._digest(figures)), place, table)
 
     # ---- by the executors ----
 
     def _by_executors(self, frame: DataFrame, folder: str, place: Address) -> StagedRows:
-        watched, observed = _watched(frame, folder)
-        watched.write.mode("error").parquet(f"{self._place.spelled.rstrip('/')}/{folder}")
-        address = read_address(place.url, place.options)
-        if isinstance(address, LocalAddress):
-            sync_below(address.path)
+        observed = None
+        if self._compares:
+            frame, observed = self._watched(frame, folder)
+        with _room_at(place.url):
+            frame.write.mode("error").parquet(f"{self._place.spelled.rstrip('/')}/{folder}")
+            address = read_address(place.url, place.options)
+            if isinstance(address, LocalAddress):
+                sync_below(address.path)
         store = place.store()
         found = [info for info in store.list("") if info.key.endswith(".parquet")]
         footers = zip(found, read_footers(store, found), strict=True)
         files = [StagedFile(info.key, info.size, footer.num_rows) for info, footer in footers]
-        return StagedRows(Staged(place.url, files, encode_schema(arrow_schema(frame.schema)), _digest(observed)), place)
+        digest = self._digest(_figures(observed)) if observed else ""
+        return StagedRows(Staged(place.url, files, encode_schema(arrow_schema(frame.schema)), digest), place)
+
+    # ---- rows as they pass ----
+
+    def _watched(self, frame: DataFrame, folder: str) -> tuple[DataFrame, Observation]:
+        """A batch whose rows are counted and summed as they pass."""
+        schema = frame.schema
+        if self._figures is None or self._figures[0] != schema:
+            self._figures = schema, _expression(schema)
+        observed = Observation(f"holdfast-{folder}")
+        return frame.observe(observed, self._figures[1]), observed
+
+    def _digest(self, figures: Figures) -> str:
+        return f"{figures.rows}:{figures.sum or 0}:{figures.xor or 0}" if self._compares else ""
+
+
+@contextmanager
+def _room_at(url: str) -> Iterator[None]:
+    """What fails for a full disk is told as that. The rest is Spark's own, or the query's: they say it best."""
+    try:
+        yield
+    except (*IN_SPARK, OSError) as error:
+        full = next((words for words in FULL if words in str(error)), None)
+        if full is None:
+            raise
+        raise StagingFailed(url, full) from error
 
 
 @contextmanager
@@ -175,32 +232,43 @@ def _settings(session: SparkSession) -> Iterator[None]:
                 session.conf.set(name, old)
 
 
-def _watched(frame: DataFrame, folder: str) -> tuple[DataFrame, Observation]:
-    """A batch whose rows are counted and summed as they pass."""
-    observed = Observation(f"holdfast-{folder}")
-    columns = [_comparable(F.col(_quoted(field.name)), field.dataType) for field in frame.schema]
-    hashes = F.xxhash64(*columns) if columns else F.lit(0)
-    watched = frame.observe(
-        observed,
-        F.count(F.lit(1)).alias("rows"),
-        F.sum(hashes.cast("decimal(20,0)")).alias("sum"),
-        F.bit_xor(hashes).alias("xor"),
-    )
-    return watched, observed
+class Figures(NamedTuple):
+    """What was observed of rows as they passed: how many, and of their hashes the sum and the exclusive or."""
+
+    rows: int
+    sum: int | None
+    xor: int | None
 
 
-def _digest(observed: Observation) -> str:
+def _expression(schema: StructType) -> Column:
+    """Made once for all batches, and of text: each call into Java takes its time."""
+    columns = ", ".join(_comparable(_quoted(field.name), field.dataType) for field in schema)
+    hashes = f"xxhash64({columns})" if columns else "0L"
+    # Half of each hash: the sum of whole ones needs decimals, at twice the cost of all this.
+    figures = ("count(1)", f"try_sum({hashes} & 4294967295L)", f"bit_xor({hashes})")
+    return F.expr(f"struct({', '.join(figures)})").alias("figures")
+
+
+def _figures(observed: Observation) -> Figures:
     found: Mapping[str, Any] = observed.get
-    return f"{found['rows']}:{found['sum'] or 0}:{found['xor'] or 0}"
+    return Figures(*found["figures"])
+
+
+def _share(session: SparkSession) -> int:
+    """How many rows of one partition pass through here at the most."""
+    partitions = max(
+        int(session.conf.get("spark.sql.shuffle.partitions") or 1), session.sparkContext.defaultParallelism
+    )
+    return max(1, UNEVEN * FEW_ROWS // partitions)
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _comparable(column: Column, kind: DataType) -> Column:
-    """A column that can be hashed: maps have no order of their own, so they are hashed as sorted entries."""
-    return F.to_json(F.struct(column)) if _has_map(kind) else column
+def _comparable(column: str, kind: DataType) -> str:
+    """A column that can be hashed: maps can't, and are taken as text."""
+    return f"to_json(struct({column}))" if _has_map(kind) else column
 
 
 def _has_map(kind: DataType) -> bool:

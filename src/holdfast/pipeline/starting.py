@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame
 
-from holdfast.decide.start import Known
-from holdfast.decide.timeline import World, lineage, newest
+from holdfast.decide.start import Known, decisions_that_count
+from holdfast.decide.timeline import World, current, lineage, newest, timeline
+from holdfast.draft import Description, Draft
 from holdfast.epochs import Link
 from holdfast.errors import Damage, InvalidManifest, MissingRecords
 from holdfast.handles import StoredPipeline
@@ -25,9 +26,11 @@ from holdfast.pipeline.sources.contract import Source
 from holdfast.pipeline.sources.past import Stand, stand_of_manifest, stand_of_offsets
 from holdfast.pipeline.takeover import Found, Taken
 from holdfast.pipeline.trimming import trim
-from holdfast.pipeline.warm import Warm, find_warm
+from holdfast.pipeline.warm import Warm, find_warm, has_cut_otherwise
 from holdfast.recovery import Demands, Skipped, choose
+from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink
+from holdfast.spark.capture import Add
 from holdfast.spark.lay import lay_down
 from holdfast.spark.places import SparkPlace
 
@@ -58,10 +61,34 @@ class Starting:
     """For how long the way back is kept; None: as long as there are checkpoints."""
     first: Manifest | None = None
     """The checkpoint that a state from outside became."""
+    reach: Callable[[str], None] = lambda _step: None
+    """Called at each step by name, as in an epoch."""
     _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
+
+    @property
+    def may_clear(self) -> bool:
+        """Whether what older generations have left in the folder may be taken away.
+
+        In an object store nobody can be known to be gone: one that is still at work there is fenced, and fails for it.
+        """
+        return self.is_mine or not self.home.is_local
 
     def has_checkpoints(self) -> bool:
         return self.stored.exists() and newest(self.stored.records.world()) is not None
+
+    def begun_as(self, origin: Origin) -> Slot | None:
+        """The checkpoint that this very origin became, if that was the end of it; None if more has happened since."""
+        world = self.stored.records.world()
+        slots, generation = timeline(world), current(world)
+        if generation is None or [slot.generation for slot in slots] != [generation]:
+            return None
+        is_same = world.bases[generation].origin == origin.said
+        return slots[0] if is_same and _link(self.stored.records.manifest(slots[0])) == origin.link else None
+
+    def began(self) -> str:
+        """What the first state of its timeline was, in words."""
+        world = self.stored.records.world()
+        return next((o for at, _, _ in lineage(world) if (o := world.bases[at].origin)), "") or "it began with nothing"
 
     def find(self, world: World) -> Found:
         """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
@@ -71,7 +98,11 @@ class Starting:
         manifest = self._newest(world)
         self.warm = self._find_warm(world, manifest) if self.is_mine else None
         if self.warm is not None:
-            return self._from(Known("warm", self.warm.at), manifest)
+            found = self._from(Known("warm", self.warm.at), manifest)
+            next_one = decisions_that_count(world, found.decisions).get(self.warm.at.epoch + 1)
+            if not next_one or not has_cut_otherwise(self.home.directory(self.warm.directory), next_one[0]):
+                return found
+            self.warm = None
         manifest = self._newest_whole()
         if manifest is not None:
             return self._from(Known("checkpoint", _link(manifest)), manifest)
@@ -82,14 +113,22 @@ class Starting:
 
     def stand(self, found: Found) -> Stand | None:
         """Where the sources stand in what was found; None if nothing was ever read, or nothing is known of it."""
-        if found.state.at.epoch < 0 or found.origin:
+        if found.state.at.epoch < 0:
             return None
+        if found.origin and self.origin is not None:
+            return self.origin.stand()
         known = stand_of_manifest(found.follows) if found.follows is not None else None
         if found.state.kind != "warm" or self.warm is None or self.warm.heal is not None:
             return known
         epoch = found.state.at.epoch
         here = stand_of_offsets(epoch, self.home.directory(self.warm.directory).read(f"offsets/{epoch}")[0])
         return replace(here, identities=known.identities) if known is not None else here
+
+    def past(self, *, rewind: bool) -> PipelineRecords | None:
+        """Whose records tell what was read after the state, and is to be read again; None for what goes on from it."""
+        if self.origin is not None:
+            return self.origin.past
+        return self.stored.records if rewind else None
 
     def directory(self, taken: Taken) -> str:
         """Which directory this generation runs in; one that is gone on in stays where it is."""
@@ -107,10 +146,24 @@ class Starting:
             if self.warm.heal is not None:
                 self.warm.heal.apply(stopped=True)
         elif taken.found.origin and self.origin is not None:
-            self.first = self.origin.lay(self.stored.records, generation, place, describe)
+            self.first = self.origin.lay(self.stored.records, generation, place, self._reaching(describe))
         elif state.kind == "checkpoint" and follows is not None:
             lay_down(self.stored.records, follows, place.url, options=place.options, state_only=True)
+        self.reach("laid")
         self.home.note_run(generation, name, state.at.epoch)
+        self.reach("noted")
+
+    def _reaching(self, describe: Describe) -> Describe:
+        def reaching(epoch: int) -> Add:
+            add = describe(epoch)
+
+            def and_add(draft: Draft, about: Description) -> Description:
+                self.reach("drafted")
+                return add(draft, about)
+
+            return and_add
+
+        return reaching
 
     def ledgers(self, sinks: Mapping[str, Sink]) -> list[Ledger]:
         """Where a decision must be before a sink commits: with one that can't go back, in the repository too."""

@@ -7,12 +7,13 @@ what is read final. Nothing is rolled back or run before the generation has begu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from holdfast.claim import Begin, Generation, Reason, take_over
-from holdfast.decide.start import Known, SinkView, StartPlan, decisions_that_count, plan_start, stands_at
+from holdfast.decide.consent import TAKE_BACK, duplicates_in, unknown_in
+from holdfast.decide.start import Known, Obstacle, SinkView, StartPlan, decisions_that_count, plan_start, stands_at
 from holdfast.decide.timeline import World, current, timeline
 from holdfast.epochs import NOTHING, EpochDecision, Holder, Link, Marker, Target
 from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, ObjectMissing, SinksAhead, SinkTaken
@@ -21,19 +22,9 @@ from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink, what_bars
 
-__all__ = [
-    "Found",
-    "Taken",
-    "duplicates_in",
-    "look_at_pipeline",
-    "take_pipeline",
-    "target_of",
-    "targets_in",
-    "unknown_in",
-]
+__all__ = ["Found", "Taken", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
 
-TAKE_BACK = "activated-elsewhere"
-"""The name by which it is accepted that a copy which was activated loses the sinks again."""
+AWAY = "generation {}, which was never claimed here, holds it: a copy was activated elsewhere; to accept it: {}"
 LOOKS = 5
 """How often the sinks of a driver that still runs are looked at before the claim: they may move meanwhile."""
 
@@ -65,16 +56,6 @@ class Taken:
     found: Found
 
 
-def duplicates_in(sink: str) -> str:
-    """The name by which it is accepted that a sink gets rows twice."""
-    return f"duplicates:{sink}"
-
-
-def unknown_in(sink: str) -> str:
-    """The name by which it is accepted that a generation which a copy does not know was no rewind."""
-    return f"unknown-generation:{sink}"
-
-
 def target_of(
     manifest: Manifest | None, state: Link, sink: str, decided: Mapping[int, Sequence[EpochDecision]]
 ) -> Target:
@@ -104,6 +85,7 @@ def take_pipeline(
     discard_foreign: bool = False,
     accept: Sequence[str] = (),
     activate: bool = False,
+    reach: Callable[[str], None] = lambda _step: None,
 ) -> Taken:
     """Claim a pipeline, fence its sinks, and begin where `find` and the sinks say; then roll back what lies beyond.
 
@@ -114,23 +96,29 @@ def take_pipeline(
 
     With `activate` it is a copy that is taken over, whatever the original does, and NotACopy is raised for anything
     else. Without, ActivatedElsewhere is raised, with nothing claimed, if a copy was activated and holds the sinks now,
-    unless `accept` has its name.
+    unless `accept` has its name. `reach` is called at each step by name, as in an epoch.
     """
     if activate and not (records.exists() and records.began_elsewhere(records.generations())):
         raise NotACopy(records.name, records.store.url)
     pipeline_id = records.ensure_identity().pipeline_id
-    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept, activate)
+    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept, activate, reach)
     taking.look_before()
     generation = take_over(records, reason, taking.begin, taking.fence, activate or TAKE_BACK in accept)
     return taking.settle(generation)
 
 
 def look_at_pipeline(
-    records: PipelineRecords, sinks: Mapping[str, Sink], find: Callable[[World], Found], *, rewind: bool = False
+    records: PipelineRecords,
+    sinks: Mapping[str, Sink],
+    find: Callable[[World], Found],
+    *,
+    rewind: bool = False,
+    discard_foreign: bool = False,
+    accept: Sequence[str] = (),
 ) -> tuple[Found, StartPlan]:
     """What a take-over would find and plan now, with nothing claimed and nothing touched."""
     pipeline_id = records.identity().pipeline_id if records.exists() else ""
-    return _Taking(records, pipeline_id, sinks, find, rewind).look()
+    return _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept).look()
 
 
 @dataclass(frozen=True)
@@ -155,7 +143,9 @@ class _Taking:
         discard_foreign: bool = False,
         accept: Sequence[str] = (),
         activate: bool = False,
+        reach: Callable[[str], None] = lambda _step: None,
     ) -> None:
+        self._reach = reach
         self._accept = accept
         self._activate = activate
         self._records = records
@@ -171,15 +161,21 @@ class _Taking:
         self._planned: _Planned | None = None
 
     def look(self) -> tuple[Found, StartPlan]:
-        planned = self._plan(self._records.world(), self._look())
-        return planned.found, planned.plan
+        markers = self._look()
+        planned = self._plan(self._records.world(), markers)
+        elsewhere = {name: AWAY.format(holder.generation, TAKE_BACK) for name, holder in self._away().items()}
+        others = [obstacle for obstacle in planned.plan.obstacles if obstacle.sink not in elsewhere]
+        obstacles = (*(Obstacle(name, why) for name, why in elsewhere.items()), *others)
+        staying = {name: sink for name, sink in planned.plan.sinks.items() if name not in elsewhere}
+        return planned.found, replace(planned.plan, sinks=staying, obstacles=obstacles)
 
     def look_before(self) -> None:
         """Refuse what can be refused with nothing touched. Where an old driver still runs, nothing can be told."""
         for _ in range(LOOKS):
             markers = self._look()
-            if not self._activate and TAKE_BACK not in self._accept:
-                self._refuse_elsewhere()
+            if away := self._away():
+                generation = max(holder.generation for holder in away.values())
+                raise ActivatedElsewhere(self._records.name, list(away), generation)
             planned = self._plan(self._records.world(), markers)
             if not planned.plan.obstacles:
                 return
@@ -188,18 +184,20 @@ class _Taking:
 
     def fence(self, generation: int, token: str) -> None:
         self._holder = Holder(self._pipeline_id, generation, token)
+        self._reach("claimed")
         for name, sink in self._sinks.items():
             # One without a marker is nobody's: it begins once it is known where.
             self._markers[name] = sink.fence(self._holder, Link()) if sink.look() is not None else None
+        self._reach("fenced")
 
     def begin(self) -> Begin:
         """Read what is final now, and say where the generation begins."""
         world = self._records.world()
         planned = self._plan(world, self._markers)
-        for name, sink in planned.plan.sinks.items():
-            if sink.begins:
-                self._markers[name] = self._sinks[name].fence(self._holder, sink.holds)
-        planned = self._plan(world, self._markers)
+        begins = {name: sink.holds for name, sink in planned.plan.sinks.items() if sink.begins}
+        if begins:
+            self._markers |= {name: self._sinks[name].fence(self._holder, at) for name, at in begins.items()}
+            planned = self._plan(world, self._markers)
         if planned.plan.obstacles and self._records.is_claimed(self._holder.generation + 1):
             raise Fenced(self._records.name, self._holder.generation, "another has claimed it meanwhile")
         planned.require()
@@ -212,12 +210,14 @@ class _Taking:
         """Roll back what lies beyond, now that the generation has begun."""
         assert self._planned is not None
         found, plan, counted = self._planned.found, self._planned.plan, self._planned.counted
+        self._reach("begun")
         standing = {}
         for name, sink in self._sinks.items():
             marker = self._markers[name]
             target = target_of(found.follows, plan.state.at, name, counted)
             if plan.sinks[name].rolls_back:
                 sink.roll_back(target)
+                self._reach(f"rolled back {name}")
             elif plan.sinks[name].doubles:
                 sink.stand_at(target)
             elif marker is not None and marker.at != plan.state.at:
@@ -235,15 +235,16 @@ class _Taking:
         self._seen = markers
         return markers
 
-    def _refuse_elsewhere(self) -> None:
-        """Whoever is restarted over and over would count past the one that took over elsewhere: it may not even claim.
+    def _away(self) -> dict[str, Holder]:
+        """The sinks that are held by a generation of another repository, of whoever took over there, unless accepted.
 
-        The claims are asked after the sinks: a claim stands before its sinks are fenced.
+        Whoever is restarted over and over would count past it: it may not even claim. The claims are asked after the
+        sinks: a claim stands before its sinks are fenced.
         """
+        if self._activate or TAKE_BACK in self._accept:
+            return {}
         held = {name: marker.holder for name, marker in self._seen.items() if marker is not None}
-        strange = [name for name, holder in held.items() if not self._is_claim_of_ours(holder)]
-        if strange:
-            raise ActivatedElsewhere(self._records.name, strange, max(held[name].generation for name in strange))
+        return {name: holder for name, holder in held.items() if not self._is_claim_of_ours(holder)}
 
     def _is_claim_of_ours(self, holder: Holder) -> bool:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.decide.way_back import oldest_way_back
 from holdfast.epochs import Link, Target
@@ -29,14 +29,22 @@ class Upkeep:
     """Has the sinks of a run keep what savepoints and checkpoints need, and let go of the rest.
 
     `look` comes from whoever captures, `release` from whoever commits: what a sink changes, one thread changes. What
-    fails is told by `error`, and done again the next time.
+    fails is told by `error`, and done again the next time. `clear` is called with `look`, and takes away what older
+    generations left in Spark's folder.
     """
 
-    def __init__(self, stored: StoredPipeline, sinks: Mapping[str, Sink], way_back_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        stored: StoredPipeline,
+        sinks: Mapping[str, Sink],
+        way_back_ms: int | None = None,
+        clear: Callable[[], None] = lambda: None,
+    ) -> None:
         self.error: str | None = None
         self._stored = stored
         self._sinks = sinks
         self._way_back_ms = way_back_ms
+        self._clear = clear
         self._looks = 0
         self._lock = threading.Lock()
         self._before: Link | None = None
@@ -54,6 +62,10 @@ class Upkeep:
             return
         with self._lock:
             self._before = before
+        try:
+            self._clear()
+        except HoldfastError as error:
+            self.error = str(error)
 
     def release(self) -> None:
         """Let go of what was found to be needed no more; called between two epochs."""

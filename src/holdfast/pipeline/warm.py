@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.decide.timeline import World
-from holdfast.epochs import Link
+from holdfast.epochs import EpochDecision, Link
 from holdfast.errors import ChangedWhileRead, Damage, ObjectMissing
 from holdfast.manifest import Manifest
 from holdfast.pipeline.home import Home, Last
 from holdfast.pipeline.links import link_of_manifest, link_of_offsets
 from holdfast.repository.pipeline import PipelineRecords
+from holdfast.spark.cut import batches_in
 from holdfast.spark.heal import HealPlan, plan_heal
+from holdfast.spark.logs import Malformed, parse_offsets
 from holdfast.spark.places import SparkPlace
+from holdfast.spark.sources import COMPACT, log_offset
+from holdfast.store import Directory
+from holdfast.store.directory import Look
 
-__all__ = ["Warm", "find_warm"]
+__all__ = ["Warm", "find_warm", "has_cut_otherwise"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,35 @@ def find_warm(home: Home, records: PipelineRecords, world: World, newest: Manife
     if warm is None or (last.reach is not None and warm.at.epoch > last.reach):
         return None
     return warm if newest is None or warm.at.epoch >= newest.epoch else None
+
+
+def has_cut_otherwise(directory: Directory, decision: EpochDecision) -> bool:
+    """Whether Spark has logged an epoch here, and not committed it, in another cut than it was decided in elsewhere.
+
+    It would run what it has logged. To put the decision in its place is not enough: the other cut may have left state
+    of that epoch, which a later start could take for its own (format 1), and entries of a source's log beyond the
+    decision's, whose files would be read once more. One whose logs can't be read is left too.
+    """
+    epoch, look = decision.epoch, directory.look()
+    logged = batches_in(look).offsets
+    if epoch in logged and directory.read(f"offsets/{epoch}")[0] != decision.offsets:
+        return True
+    try:
+        before = parse_offsets(directory.read(f"offsets/{epoch - 1}")[0]).sources if epoch - 1 in logged else {}
+    except Malformed:
+        return True
+    for source, offset in parse_offsets(decision.offsets).sources.items():
+        # Only file sources log what they read; others keep what they like in there.
+        if log_offset(offset) is not None:
+            for name in _entries_after(look, f"sources/{source}", log_offset(before.get(source))):
+                if decision.sources.get(name) != directory.read(name)[0]:
+                    return True
+    return False
+
+
+def _entries_after(look: Look, folder: str, last: int | None) -> list[str]:
+    numbers = {name: name.removesuffix(COMPACT) for name in look.files(folder)}
+    return [f"{folder}/{name}" for name, n in numbers.items() if n.isdecimal() and (last is None or int(n) > last)]
 
 
 def _as_it_is(last: Last) -> Warm:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
+from holdfast.decide.query_identity import has_operators
 from holdfast.events import Listener
 from holdfast.pipeline.carrier import Carrier
 from holdfast.pipeline.driver_states import DriverStates
@@ -22,24 +24,40 @@ from holdfast.publish import Publisher
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.staged import StagedRows
 
-__all__ = ["Work", "at_work"]
+__all__ = ["LetGo", "Work", "at_work"]
 
 
 class ForSpark:
-    """What foreachBatch calls. Spark keeps it for as long as its session lives: a run that is over is let go of."""
+    """What foreachBatch calls. Spark keeps it for as long as its session lives: a run that is over is let go of.
+
+    Until then it keeps what the run holds (`holds`): nobody has to keep the handle of a query that runs.
+    """
 
     def __init__(self, running: Running) -> None:
         self._run_epoch: Callable[[DataFrame, int], None] = running
+        self.holds: object = None
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         self._run_epoch(frame, epoch)
 
     def let_go(self) -> None:
-        self._run_epoch = _over
+        self._run_epoch, self.holds = _over, None
 
 
 def _over(_frame: DataFrame, epoch: int) -> None:
     raise RuntimeError(f"epoch {epoch} of a query whose run is over")
+
+
+class LetGo:
+    """Closes what a run holds, once, whoever asks for it first; the others wait until that is done."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._held.close()
 
 
 class Work(NamedTuple):
@@ -75,6 +93,7 @@ def at_work(
             place,
             [start.home.address("staging"), *roots],
             [(staged.rows, staged.size_bytes) for staged in recent],
+            compares=len(sinks) > 1 or has_operators(start.guard.mine.parts),
         )
         ledgers = start.ledgers(sinks)
         epochs = Epochs(
@@ -92,12 +111,17 @@ def at_work(
             reach=reach,
         )
         name = start.directory(taken)
+
+        def clear() -> None:
+            if start.may_clear:
+                start.home.clear(generation, name)
+
         running = Running(
             epochs,
             start.home.directory(name),
             staging,
             states,
-            Upkeep(start.stored, sinks, start.way_back_ms),
+            Upkeep(start.stored, sinks, start.way_back_ms, clear),
             taken.plan.state.at.epoch,
             query=start.guard.mine,
             tables=start.versions,
