@@ -14,10 +14,13 @@ from holdfast.manifest import Artifact, ConnectorOffset, Manifest, Parent, SinkS
 from holdfast.records import Base, Claim, Pin, PipelineRecord, Savepoint, seal
 from holdfast.store import Store
 
-__all__ = ["HOSTILE", "Writer", "make_fleet", "make_hostile", "make_many"]
+__all__ = ["HOSTILE", "HOSTILE_KEY", "Writer", "make_fleet", "make_hostile", "make_many"]
 
 HOSTILE = '<script>window.hacked=1</script>"onload="window.hacked=1" \'x\' {{7*7}} \u202egnp.exe'
 """A name as an enemy would choose it, wherever a record lets one choose."""
+
+HOSTILE_KEY = '<script>window.hacked=1<script>"onload="window.hacked=1"'
+"""The same for one who writes objects into the store, under whatever name."""
 
 
 class Writer:
@@ -222,7 +225,7 @@ def make_fleet(store: Store, now_ms: int) -> Repository:
 
 
 def make_hostile(store: Store, now_ms: int) -> Repository:
-    """One pipeline, every text of which that a writer may choose is hostile."""
+    """One pipeline, every text of which that a writer may choose is hostile, and objects with hostile names."""
     repository = make_repo(store)
     it = Writer(repository, "orders", now_ms)
     it.identifier = HOSTILE
@@ -247,6 +250,8 @@ def make_hostile(store: Store, now_ms: int) -> Repository:
     it.name(last, "named", HOSTILE)
     it.pin(last, HOSTILE)
     it.hint(last)
+    store.put(f"{it.keys.savepoints}{HOSTILE_KEY}/0000000000.json", store.get(it.keys.savepoint("named", 0)))
+    store.put(f"pipelines/{HOSTILE_KEY}/pipeline.json", store.get(it.keys.identity))
     return repository
 
 

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -16,20 +18,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 import servers
 from builders import NAME, PACKED, filled, look, make_repo, save
 from dashboard.conftest import TOKEN, Client, Serving
-from dashboard.sample import Writer
+from dashboard.sample import HOSTILE_KEY, Writer
+from dashboard.views import WAYS, Views, every_view
+from holdfast.dashboard import actions
 from holdfast.dashboard import fleet as fleet_module
+from holdfast.layout import Slot
 from holdfast.store import open_store
 
-PAGES = {
-    "overview": "/",
-    "pipeline": "/pipelines/orders?page=1",
-    "damaged": "/pipelines/inventory",
-    "checkpoint": "/pipelines/orders/checkpoints/3-12",
-    "difference": "/pipelines/orders/checkpoints/3-12/diff?with=before-upgrade",
-    "prune": "/pipelines/shipments/prune?keep_last=4",
-    "login": "/login",
-    "error": "/pipelines/nope",
-}
 HOSTILE_PAGES = [
     "/",
     "/pipelines/orders",
@@ -38,12 +33,6 @@ HOSTILE_PAGES = [
     "/pipelines/orders/checkpoints/0-2/diff?with=slot:0-0",
     "/pipelines/orders/prune?keep_last=2",
 ]
-WAYS = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
-    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
-    "dark phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +41,12 @@ def browser() -> Iterator[Browser]:
     expect.set_options(timeout=60_000)
     with servers.chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def views(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
+    with every_view(serving, tmp_path_factory.mktemp("views")) as views:
+        yield views
 
 
 @contextmanager
@@ -81,28 +76,50 @@ class Watched:
         page.on("request", lambda request: self.asked.append(request.url))
 
 
+def see_without_harm(opened: BrowserContext, path: str) -> str:
+    """The text of a page that holds hostile texts, once it was seen that none of them became script or markup."""
+    watched = Watched(opened.new_page())
+    page = watched.page
+    page.goto(path)
+    for target in page.locator("[data-tip]").all()[:12]:
+        target.dispatch_event("pointerover")
+    assert page.evaluate("window.hacked") is None
+    assert watched.complaints == []
+    assert page.locator("body script, [onload], iframe, object, embed").count() == 0
+    return page.locator("body").inner_text()
+
+
 @pytest.mark.parametrize("path", HOSTILE_PAGES)
 def test_hostile_names_are_text_and_never_script(browser: Browser, hostile: Client, path: str) -> None:
     with context(browser, hostile) as opened:
-        watched = Watched(opened.new_page())
-        page = watched.page
-        page.goto(path)
-        for target in page.locator("[data-tip]").all()[:12]:
-            target.dispatch_event("pointerover")
-        assert page.evaluate("window.hacked") is None
-        assert watched.complaints == []
-        assert page.locator("body script, [onload], iframe, object, embed").count() == 0
+        text = see_without_harm(opened, path)
+        assert HOSTILE_KEY not in text
         if path != "/pipelines/orders/prune?keep_last=2":
-            assert "<script>window.hacked=1</script>" in page.locator("body").inner_text()
+            assert "<script>window.hacked=1</script>" in text
+
+
+def test_jobs_tell_hostile_names_as_text(browser: Browser, hostile: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "SAVEPOINT_SECONDS", 0.1)
+    with context(browser, hostile) as opened:
+        checked = hostile.post("/pipelines/orders/check", {"read": "none"})
+        failed = hostile.post("/pipelines/orders/savepoint", {"name": "in-vain"})
+        for begun in (checked, failed):
+            hostile.job(begun)
+        text = see_without_harm(opened, checked.headers["location"])
+        assert "<script>window.hacked=1</script>" in text
+        assert f"savepoints/{HOSTILE_KEY}/0000000000.json" in text
+        assert "failed" in see_without_harm(opened, failed.headers["location"])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Browser, fleet: Client, way: str) -> None:
+def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Browser, views: Views, way: str) -> None:
     found: list[str] = []
-    with context(browser, fleet, way) as opened:
+    with context(browser, views.fleet, way) as opened:
         page = opened.new_page()
-        for name, path in PAGES.items():
-            page.goto(path)
+        for name, address in views.addresses.items():
+            if way == "dark phone" and "," in name:
+                continue  # The colours are those of "dark", the rest is that of "phone".
+            page.goto(address)
             for violation in Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]:
                 where = [node["target"] for node in violation["nodes"][:3]]
                 found.append(f"{name}: {violation['id']}: {violation['help']} at {where}")
@@ -111,14 +128,35 @@ def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Bro
     assert found == []
 
 
-def test_nothing_is_asked_of_anybody_else_and_nothing_is_refused_by_the_policy(browser: Browser, fleet: Client) -> None:
-    with context(browser, fleet) as opened:
+def test_nothing_is_asked_of_anybody_else_and_nothing_is_refused_by_the_policy(browser: Browser, views: Views) -> None:
+    with context(browser, views.fleet) as opened:
         watched = Watched(opened.new_page())
-        for name, path in PAGES.items():
+        for name, address in views.addresses.items():
             if name != "error":
-                watched.page.goto(path)
+                watched.page.goto(address)
         assert watched.complaints == []
-        assert {url.removeprefix(fleet.url)[:1] for url in watched.asked} == {"/"}
+        servers_of_ours = {urlsplit(address).netloc for address in views.addresses.values()}
+        assert {urlsplit(url).netloc for url in watched.asked} <= servers_of_ours
+
+
+def test_what_a_fault_is_called_stays_on_one_line(browser: Browser, views: Views) -> None:
+    with context(browser, views.fleet) as opened:
+        page = opened.new_page()
+        page.goto(views.addresses["job, with faults"])
+        lines = page.eval_on_selector_all("td .state", "all => all.map(it => it.getClientRects().length)")
+    assert set(lines) == {1}
+
+
+def test_no_words_of_the_tree_overlap(browser: Browser, views: Views) -> None:
+    boxes = "all => all.map(it => it.getBoundingClientRect()).map(it => [it.left, it.right, it.top + 2, it.bottom - 2])"
+    with context(browser, views.fleet) as opened:
+        page = opened.new_page()
+        for view in ("pipeline", "pipeline, fork"):
+            page.goto(views.addresses[view])
+            found = page.locator(".tree text").evaluate_all(boxes)
+            assert found
+            for one, other in combinations(found, 2):
+                assert one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
 
 
 def test_without_scripts_the_pages_say_the_same(browser: Browser, fleet: Client) -> None:
@@ -156,6 +194,78 @@ def test_the_course_of_a_source_answers_to_the_mouse(browser: Browser, fleet: Cl
         page.goto("/pipelines/orders")
         page.locator("#sources figure").nth(2).locator(".hit").last.hover()
         expect(page.locator("[data-tip-box]")).to_contain_text("orders at 345,045")
+
+
+def test_the_course_of_a_source_answers_to_the_keyboard(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        tip = page.locator("[data-tip-box]")
+        page.locator("#sources summary").first.focus()
+        page.keyboard.press("Shift+Tab")
+        expect(tip).to_contain_text("orders at 345,045")
+        page.keyboard.press("ArrowLeft")
+        expect(tip).to_contain_text("orders at 341")
+        page.keyboard.press("Shift+Tab")
+        expect(tip).to_contain_text("customers at 24,102,728")
+
+
+def test_a_fork_is_a_click_away_from_where_it_left_and_its_parent_from_it(browser: Browser, fleet: Client) -> None:
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        page.locator(".tree-fork text").click()
+        page.wait_for_url("**/pipelines/orders-backfill")
+        page.locator(".tree a", has_text="fork of orders@1-9").click()
+        page.wait_for_url("**/pipelines/orders/checkpoints/1-9")
+
+
+def test_what_was_not_there_at_first_shows_itself_without_a_reload(
+    browser: Browser, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(fleet_module, "CLOSE_LOOK_SECONDS", 0.0)
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=2)
+    it.claim(0)
+    with serving(repository, token=TOKEN) as client, context(browser, client) as opened:
+        page = opened.new_page()
+        page.clock.install()
+        page.goto("/pipelines/orders")
+        page.evaluate("window.mark = 1")
+        later = ["#sources", "#sinks", "#list", "#trouble", "#jobs"]
+        for part in later:
+            expect(page.locator(part)).to_be_hidden()
+        it.hint(it.run(0, range(3), 1_000, 1_000))
+        client.job(client.post("/pipelines/orders/check", {"read": "none"}))
+        page.clock.fast_forward(6_000)
+        for part in ("#sources", "#sinks", "#list", "#jobs"):
+            expect(page.locator(part)).to_be_visible()
+        expect(page.locator("#sinks tbody tr")).to_have_count(2)
+        repository.store.delete([it.keys.manifest(Slot(0, 1))])
+        page.clock.fast_forward(6_000)
+        expect(page.locator("#trouble")).to_contain_text("the manifest of 0-1")
+        repository.store.delete([it.keys.identity])
+        page.clock.fast_forward(6_000)
+        expect(page.locator("#trouble")).to_contain_text("pipeline.json is gone")
+        expect(page.locator("#list")).to_be_hidden()
+        assert page.evaluate("window.mark") == 1
+
+
+def test_a_job_is_asked_after_every_second_from_the_first_one_on(
+    browser: Browser, fleet: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "SAVEPOINT_SECONDS", 3.0)
+    with context(browser, fleet) as opened:
+        page = opened.new_page()
+        page.clock.install(time=0)
+        page.clock.pause_at(1_000)  # It stands still from here on: otherwise any timer would fire while we wait.
+        begun = fleet.post("/pipelines/payments/savepoint", {"name": "in-vain"})
+        page.goto(begun.headers["location"])
+        expect(page.locator("#job .state")).to_have_text("running")
+        fleet.job(begun)
+        page.clock.run_for(1_500)
+        expect(page.locator("#job .state")).to_have_text("failed", timeout=20_000)
 
 
 def test_a_new_checkpoint_shows_itself_without_a_reload(

@@ -9,6 +9,7 @@ from builders import make_repo
 from dashboard.conftest import Client, Serving
 from dashboard.sample import Writer
 from holdfast.dashboard import fleet as fleet_module
+from holdfast.handles import Repository
 from holdfast.layout import Slot
 from holdfast.records import VoidSlot
 from holdfast.store import open_store
@@ -29,7 +30,7 @@ def test_ages_and_sizes_are_told_of_every_pipeline_from_the_repository_alone(fle
     assert found["holdfast_last_commit_age_seconds"]["payments"] > 3 * 3600
     assert found["holdfast_checkpoint_epoch"]["orders"] == 73
     assert found["holdfast_generation"]["orders"] == 3
-    assert found["holdfast_fenced_total"]["orders"] == 3
+    assert found["holdfast_fenced_total"]["orders"] == 0
     assert found["holdfast_checkpoint_interval_seconds"]["clicks"] == 60
     assert found["holdfast_pipelines"][""] == 7
     assert found["holdfast_pipelines_unread"][""] == 0
@@ -58,13 +59,18 @@ def test_names_of_the_figures_are_those_that_a_running_pipeline_has_where_both_t
     assert shared <= set(figures(fleet))
 
 
-def test_checkpoints_that_were_given_up_are_counted_once_each(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> tuple[Repository, Writer]:
+    """A repository of which nothing is remembered between two looks, and who writes to it."""
     monkeypatch.setattr(fleet_module, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr(fleet_module, "CLOSE_LOOK_SECONDS", 0.0)
     repository = make_repo(open_store("memory://"))
-    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    return repository, Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+
+
+def test_checkpoints_that_were_given_up_are_counted_once_each(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, it = looked_at_each_time(monkeypatch)
     it.claim(0)
     it.hint(it.run(0, range(3), 1_000, 1_000))
     with serving(repository) as client:
@@ -73,3 +79,28 @@ def test_checkpoints_that_were_given_up_are_counted_once_each(
             client.get("/api/pipelines/orders")
             assert figures(client)["holdfast_capture_failures_total"]["orders"] == number - 3
             it.put(it.keys.manifest(Slot(0, number)), VoidSlot(token="t", generation=0, slot=number))
+
+
+def test_a_restart_is_no_fence_and_a_driver_that_runs_on_is_one(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, it = looked_at_each_time(monkeypatch)
+    it.claim(0, age_ms=60_000)
+    it.hint(it.run(0, range(3), 1_000, 50_000))
+
+    with serving(repository) as client:
+
+        def fenced() -> float:
+            client.get("/api/pipelines/orders")
+            return figures(client)["holdfast_fenced_total"]["orders"]
+
+        client.wait_for_the_sweep()
+        it.claim(1, "start", Slot(0, 2), age_ms=40_000)
+        it.hint(it.run(1, range(3, 5), 1_000, 30_000, Slot(0, 2)))
+        assert fenced() == 0
+        it.claim(2, "rewind", Slot(0, 1), age_ms=20_000)
+        assert fenced() == 0
+        it.checkpoint(Slot(1, 2), 5, 10_000, Slot(1, 1))
+        assert fenced() == 1
+        it.checkpoint(Slot(1, 3), 6, 5_000, Slot(1, 2))
+        assert fenced() == 1

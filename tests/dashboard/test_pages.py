@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from builders import make_repo
-from dashboard.conftest import Client, Serving
-from dashboard.sample import HOSTILE, Writer
-from holdfast.dashboard.fleet import Rules
+from dashboard.conftest import TOKEN, Client, Serving
+from dashboard.sample import HOSTILE, HOSTILE_KEY, Writer
+from holdfast.dashboard.fleet import Fleet, Rules
 from holdfast.errors import StoreUnavailable
 from holdfast.layout import Slot
 from holdfast.store import open_store
@@ -67,11 +69,83 @@ def test_a_pipeline_shows_its_checkpoints_sources_sinks_and_history(fleet: Clien
         "nightly-audit",
         "pin: audit",
         "orders:5 57525",
-        "forked into orders-backfill",
+        "forked into orders-backfill at 1-9",
     ):
         assert expected in text
     assert page.count('class="column') == 60
     assert 'class="strand off"' in page
+
+
+def test_forks_are_linked_both_ways_at_the_checkpoint_where_they_left(fleet: Client) -> None:
+    parent, fork = fleet.get("/pipelines/orders").text, fleet.get("/pipelines/orders-backfill").text
+    assert re.search(
+        r'<a class="tree-fork" href="/pipelines/orders-backfill" aria-label="[^"]*forked from 1-9"', parent
+    )
+    assert 'began as a fork of <a href="/pipelines/orders">orders</a>' in fork
+    assert 'at <a href="/pipelines/orders/checkpoints/1-9">1-9</a>' in fork
+    assert "g0 fork of orders@1-9" in fork
+
+
+def test_a_fork_of_what_is_not_here_is_told_and_not_linked(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "copied", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0, "fork", origin="fork of elsewhere@slot:1-9")
+    it.hint(it.run(0, range(3), 1_000, 1_000))
+    with serving(repository) as client:
+        page = client.get("/pipelines/copied").text
+        assert "origin: fork of elsewhere@slot:1-9" in page
+        assert 'href="/pipelines/elsewhere' not in page
+
+
+def test_the_tree_and_the_plot_say_why_each_generation_began(fleet: Client) -> None:
+    page = fleet.get("/pipelines/orders").text
+    for tag in ("tree", "timeline"):
+        drawn = page.partition("Tree of generations" if tag == "tree" else "Checkpoints over time")[2]
+        shown = re.findall(r"<text[^>]*>(g\d[^<]*)</text>", drawn.partition("</svg>")[0])
+        assert (
+            shown
+            == {
+                "tree": ["g0 start", "g1 start", "g1 abandoned", "g2 rewind", "g3 start"],
+                "timeline": ["g0", "g1 start", "g2 rewind", "g3 start"],
+            }[tag]
+        )
+    assert "generation 2: rewind to before-upgrade, at 1-9, by ann@laptop" in page
+
+
+def test_the_plot_says_when_its_columns_were_taken(fleet: Client) -> None:
+    page = fleet.get("/pipelines/clicks").text
+    last = re.findall(r'<time datetime="[^"]*">([^<]*)</time>', page.partition("</svg>")[2])[1]
+    words = re.findall(r'class="tick"[^>]*>([^<]*)<', page)
+    assert 3 <= len(words) <= 7
+    assert words[0].endswith(last[11:16])
+
+
+def test_what_is_older_is_to_the_left_as_in_the_plot_and_lists_have_a_previous_and_a_next(
+    fleet: Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pager = r"<(?:a|span) class=\"button[^>]*>(Older|Newer|Previous|Next)<"
+    assert re.findall(pager, fleet.get("/pipelines/orders").text) == ["Older", "Newer"]
+    assert re.findall(r'href="([^"]*)">Older<', fleet.get("/pipelines/orders").text) == ["?which=timeline&amp;page=1"]
+    assert re.findall(r'href="([^"]*)">Newer<', fleet.get("/pipelines/orders?page=1").text) == [
+        "?which=timeline&amp;page=0"
+    ]
+    monkeypatch.setattr("holdfast.dashboard.overview.PAGE", 3)
+    assert re.findall(pager, fleet.get("/").text) == ["Previous", "Next"]
+
+
+def test_what_was_just_seen_is_counted(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    it.hint(it.run(0, range(3), 1_000, 1_000))
+    repository.store.delete([it.keys.manifest(Slot(0, 1))])
+    with serving(repository, token=TOKEN) as client:
+        client.wait_for_the_sweep()
+        client.sign_in()
+        client.job(client.post("/pipelines/orders/check", {"read": "none"}))
+        text = words(client.get("/").text)
+        assert "1 damaged" in text
+        assert "not looked at yet" not in text
 
 
 def test_abandoned_checkpoints_are_a_click_away(fleet: Client) -> None:
@@ -89,7 +163,23 @@ def test_older_checkpoints_are_on_the_next_page(fleet: Client) -> None:
 def test_damage_is_marked_where_it_is(fleet: Client) -> None:
     page = fleet.get("/pipelines/inventory").text
     assert page.count('class="column bad"') == 2
-    assert "its bytes do not match its digest" in page
+    assert "checkpoint 0-13 is damaged: its bytes do not match its digest" in words(page)
+    overview = fleet.get("/").text
+    assert overview.index("checkpoint 0-13 is damaged") < overview.index("0000000013.json")
+
+
+def test_a_damaged_newest_checkpoint_has_no_interval_in_place_of_its_age(fleet: Client) -> None:
+    row = fleet.get("/").text.partition('href="/pipelines/inventory"')[2].partition("</tr>")[0]
+    assert "every" not in row
+
+
+def test_a_checkpoint_that_cannot_be_read_says_so_with_its_neighbours_and_what_to_do(fleet: Client) -> None:
+    answer = fleet.get("/pipelines/inventory/checkpoints/0-9")
+    assert answer.status == 200
+    text = words(answer.text)
+    assert "Checkpoint 0-9 can't be read: its bytes do not match its digest HF-2001" in text
+    assert "holdfast check inventory --read-data --repair --repo memory://" in text
+    assert 'href="/pipelines/inventory/checkpoints/0-8"' in answer.text
 
 
 def test_a_checkpoint_shows_what_it_holds_and_how_to_bring_it_back(fleet: Client) -> None:
@@ -110,6 +200,17 @@ def test_two_checkpoints_side_by_side(fleet: Client) -> None:
     assert "orders 1-9 → 3-5" in text
     assert "+22" in text
     assert "Source orders (+17,160 in all)" in text
+
+
+def test_a_checkpoint_of_a_newer_holdfast_is_not_to_be_repaired(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    it.checkpoint(Slot(0, 0), 0, 1_000, version="99.0")
+    with serving(repository) as client:
+        text = words(client.get("/pipelines/orders/checkpoints/0-0").text)
+        assert "Upgrade Holdfast on this machine." in text
+        assert "--repair" not in text
 
 
 @pytest.mark.parametrize(
@@ -195,6 +296,34 @@ def test_hostile_texts_are_shown_as_text_and_never_as_markup(hostile: Client, pa
     if path not in ("/", "/login", "/pipelines/orders/prune?keep_last=2"):
         assert "&lt;script&gt;window.hacked=1&lt;/script&gt;&#34;onload=&#34;" in page
         assert "{{7*7}}" in page
+
+
+def test_objects_with_hostile_names_make_no_pipeline_and_no_savepoint(hostile: Client) -> None:
+    hostile.sign_in()
+    overview = hostile.get("/").text
+    assert re.findall(r'class="name" href="([^"]*)"', overview) == ["/pipelines/orders"]
+    page = hostile.get("/pipelines/orders?which=savepoints").text
+    assert re.findall(r'tag-savepoint">([^<]*)<', page.partition('id="list"')[2]) == ["named"]
+    for text in (overview, page):
+        assert HOSTILE_KEY not in text
+        assert str(escape(HOSTILE_KEY)) not in text
+
+
+def test_a_check_tells_hostile_names_as_text(hostile: Client) -> None:
+    hostile.sign_in()
+    begun = hostile.post("/pipelines/orders/check", {"read": "none"})
+    hostile.job(begun)
+    page = hostile.get(begun.headers["location"]).text
+    assert HOSTILE_KEY not in page
+    assert str(escape(HOSTILE_KEY)) in page
+
+
+def test_a_folder_whose_name_no_pipeline_can_have_is_none() -> None:
+    repository = make_repo(open_store("memory://"))
+    for name in ("orders", HOSTILE_KEY, ".hidden", "a b", "x" * 201):
+        repository.store.put(f"pipelines/{name}/pipeline.json", b"{}")
+    with closing(Fleet(repository)) as fleet:
+        assert fleet.names() == ["orders"]
 
 
 def test_the_api_gives_hostile_texts_as_they_are_and_as_json(hostile: Client) -> None:

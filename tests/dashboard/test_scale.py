@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,6 +17,7 @@ from holdfast.dashboard import fleet, overview, pipeline
 from holdfast.store import open_store
 from holdfast.testing.faults import CountingStore
 
+ROOT = Path(__file__).resolve().parents[2]
 NOW = time.time_ns() // 1_000_000
 ROWS, COLUMNS = 5, 10
 SIZES = [(6, 25), (24, 100)]
@@ -95,3 +99,16 @@ def test_a_second_look_reads_no_head_and_no_manifest_for_the_plot_again(served: 
         first, second = each.asked("/pipelines/pipeline-0004?page=1"), each.asked("/pipelines/pipeline-0004?page=1")
         assert each.store.counts["get_ranges"] == 0
         assert second < first
+
+
+@pytest.mark.parametrize(
+    ("harm", "code"),
+    [("", 0), ("scale.compare = lambda *_: False", 1), ("scale.FLAT_MIB = -1000", 1)],
+)
+def test_the_benchmark_fails_when_a_goal_is_missed(harm: str, code: int) -> None:
+    size = ["--rounds", "1", "--pipelines", "12", "--checkpoints", "12"]
+    program = f"from benchmarks import dashboard_scale as scale\n{harm}\nscale.main()"
+    words = [sys.executable, "-c", program, *size]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert ("MISSED" in ended.stdout) == bool(code)

@@ -63,7 +63,7 @@ def begin_check(site: Site, pipeline: str, read_percent: float) -> Job:
                 say(f"{what}: {done:,} of {total:,}")
 
         checked = stored.check(read_percent=read_percent, progress=progress)
-        hit = sorted(map(str, checked.hit))
+        hit = [str(slot) for slot in sorted(checked.hit)]
         problem = f"a check found {amount(len(checked.damaged), 'fault')}" if checked.damaged else None
         site.fleet.note_check(pipeline, f"{problem}; hit: {', '.join(hit)}" if problem and hit else problem)
         return describe_checked(checked)

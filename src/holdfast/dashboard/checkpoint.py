@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,10 +13,12 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.dashboard.plots import Cell, heat
 from holdfast.dashboard.site import Site, Trail, of
 from holdfast.decide.timeline import abandoned, timeline
-from holdfast.errors import CheckpointMissing
+from holdfast.errors import CheckpointMissing, Damage, FormatTooNew
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.report import CheckpointDetails, describe
+from holdfast.report.lists import blame
+from holdfast.spark.explain import StoreSummary
 
 __all__ = ["checkpoint", "find", "trail_to"]
 
@@ -24,15 +28,23 @@ MOST_CELLS = 512
 
 @dataclass(frozen=True)
 class HeatRow:
-    """One operator of the heat map."""
+    """One operator of the heat map: bytes by partition, and its stores if they are Spark's."""
 
     name: str
     kind: str
-    bytes: int
-    partitions: int
-    share: int
+    sizes: dict[int, int]
+    stores: Sequence[StoreSummary] = ()
+    snapshots: int = 0
+    deltas: int = 0
+    problem: str | None = None
+    share: int = 1
     """How many partitions one cell stands for."""
-    cells: list[Cell]
+    cells: Sequence[Cell] = ()
+
+    @property
+    def largest(self) -> tuple[int, int] | None:
+        """The largest partition and its bytes, among several."""
+        return max(self.sizes.items(), key=lambda item: item[1]) if len(self.sizes) > 1 else None
 
 
 def checkpoint(request: Request) -> Response:
@@ -40,17 +52,29 @@ def checkpoint(request: Request) -> Response:
     stored = site.pipeline(request)
     slot = Slot.read(request.path_params["slot"])
     found, before, after = find(stored, slot)
-    details = describe(found)
+    trail = trail_to(stored.name, slot)
+    try:
+        details = describe(found)
+    except (Damage, FormatTooNew) as damage:
+        why, key = blame(damage)
+        told: dict[str, Any] = {"name": stored.name, "slot": slot, "before": before, "after": after}
+        # What a newer Holdfast wrote is whole: nobody must be led to repair it.
+        told |= {"damage": damage, "why": why, "key": key, "is_damage": isinstance(damage, Damage)}
+        return site.page(request, "damaged.html", trail, told)
+    rows = _heat(details)
     values = {
         "it": details,
-        "heat": _heat(details),
+        "heat": rows,
+        "most": max((cell.value for row in rows for cell in row.cells), default=0),
+        "damaged": _damaged(details),
+        "totals": _totals(details),
         "before": before,
         "after": after,
+        "rewind": _rewind(site, details),
         "restore": _restore(site, details),
         "savepoint_command": site.command("savepoint", f"{stored.name}@slot:{slot}", "NAME"),
-        "fork": site.command("restore", f"{stored.name}@slot:{slot}", f"./{stored.name}-restored"),
     }
-    return site.page(request, "checkpoint.html", trail_to(stored.name, slot), values)
+    return site.page(request, "checkpoint.html", trail, values)
 
 
 def trail_to(name: str, slot: Slot) -> Trail:
@@ -75,22 +99,51 @@ def find(stored: StoredPipeline, slot: Slot) -> tuple[Checkpoint, Slot | None, S
     return Checkpoint(stored, slot, counts=False), None, None
 
 
+def _damaged(it: CheckpointDetails) -> list[tuple[str, str]]:
+    """What could not be read of a checkpoint that could: (what, why)."""
+    operators = it.spark.operators if it.spark is not None else ()
+    found = [(f"operator {each.number}", each.problem) for each in operators]
+    found += [(f"driver state {each.name}", each.problem) for each in it.driver_states]
+    return [(what, why) for what, why in found if why]
+
+
+def _totals(it: CheckpointDetails) -> dict[str, int]:
+    """The sum of the offsets of each source that has several, all of them numbers."""
+    return {
+        source.name: sum(map(int, source.offsets.values()))
+        for source in it.sources
+        if len(source.offsets) > 1 and all(offset.isdecimal() for offset in source.offsets.values())
+    }
+
+
 def _heat(it: CheckpointDetails) -> list[HeatRow]:
     """Bytes by operator and partition; a Spark query's from its files."""
-    rows: list[tuple[str, str, dict[int, int]]] = []
     if it.spark is not None:
-        for operator in it.spark.operators:
-            sizes: dict[int, int] = {}
-            for store in operator.stores:
-                sizes[store.partition] = sizes.get(store.partition, 0) + store.bytes
-            rows.append((f"{operator.number} {operator.name}".strip(), operator.kind, sizes))
+        rows = [
+            HeatRow(
+                f"{each.number} {each.name or '(its name is not known)'}",
+                each.kind,
+                each.sizes,
+                each.summaries,
+                problem=each.problem,
+            )
+            for each in it.spark.operators
+        ]
     else:
-        rows = [(each.name, "", {view.partition: view.bytes for view in each.partitions}) for each in it.operators]
-    grouped = [(name, kind, sizes, *_grouped(sizes)) for name, kind, sizes in rows]
-    largest = max((size for *_, cells in grouped for _, size in cells), default=0)
+        rows = [
+            HeatRow(
+                each.name,
+                "",
+                {view.partition: view.bytes for view in each.partitions},
+                snapshots=each.snapshots,
+                deltas=each.deltas,
+            )
+            for each in it.operators
+        ]
+    grouped = [_grouped(row.sizes) for row in rows]
+    largest = max((size for _, cells in grouped for _, size in cells), default=0)
     return [
-        HeatRow(name, kind, sum(sizes.values()), len(sizes), share, heat(cells, largest))
-        for name, kind, sizes, share, cells in grouped
+        replace(row, share=share, cells=heat(cells, largest)) for row, (share, cells) in zip(rows, grouped, strict=True)
     ]
 
 
@@ -103,7 +156,14 @@ def _grouped(sizes: dict[int, int]) -> tuple[int, list[tuple[object, int]]]:
     return share, [(f"{group[0][0]}–{group[-1][0]}", sum(size for _, size in group)) for group in groups]
 
 
+def _rewind(site: Site, it: CheckpointDetails) -> str | None:
+    """Of a pipeline of Spark's with sinks: those go back with it. The repository does not know where it is defined."""
+    if it.spark is None or not it.sinks:
+        return None
+    return site.command("rewind", "MODULE:ATTR", "--to", f"{it.pipeline}@slot:{it.slot}")
+
+
 def _restore(site: Site, it: CheckpointDetails) -> str:
-    """A directory that Spark starts from; one with sinks is better rewound by its pipeline, and the page says so."""
+    """A directory: of what has sinks only when it is said that they stay behind."""
     more = ["--state-only"] if it.spark is not None and it.sinks else []
     return site.command("restore", f"{it.pipeline}@slot:{it.slot}", f"./{it.pipeline}-restored", *more)

@@ -42,14 +42,15 @@ class Rules:
 
 @dataclass(frozen=True)
 class Seen:
-    """A pipeline and when it was looked at. `hint` is what its hint said then, `given_up` how many checkpoints of it
-    were seen to be given up since the first look."""
+    """A pipeline and when it was looked at. `hint` is what its hint said then; `given_up` and `fenced` are how many
+    checkpoints were seen to be given up, and generations to outlive their end, since the first look."""
 
     glance: Glance
     hint: Hint | None
     looked: float
     looked_closely: float
     given_up: int = 0
+    fenced: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Row:
     seen: Glance | None = None
     health: Health | None = None
     given_up: int = 0
+    fenced: int = 0
     looked: float = 0.0
 
     @property
@@ -150,7 +152,7 @@ class Fleet:
         vitals = seen.glance.vitals(self._rules.max_age_ms)
         if problem and not vitals.problem:
             vitals = replace(vitals, problem=problem)
-        return Row(name, seen.glance, judge(name, vitals, now_ms()), seen.given_up, seen.looked_closely)
+        return Row(name, seen.glance, judge(name, vitals, now_ms()), seen.given_up, seen.fenced, seen.looked_closely)
 
     # ---- looking ----
 
@@ -192,9 +194,16 @@ class Fleet:
         found = glance(pipeline)
         if found is None:
             return None
-        known = before.glance.given_up if before is not None else found.given_up
-        more = len(set(found.given_up) - set(known))
-        return Seen(found, hint, now, now, (before.given_up if before is not None else 0) + more)
+        if before is None:
+            return Seen(found, hint, now, now)
+        return Seen(
+            found,
+            hint,
+            now,
+            now,
+            before.given_up + len(set(found.given_up) - set(before.glance.given_up)),
+            before.fenced + len(set(found.outlived) - set(before.glance.outlived)),
+        )
 
 
 def _is_name(name: str) -> bool:

@@ -63,11 +63,24 @@ GAUGES: list[tuple[str, str, Figure]] = [
 ]
 
 COUNTERS: list[tuple[str, str, Figure]] = [
-    ("holdfast_fenced", "Take-overs by another", lambda it, _: max(0, it.claims - 1)),
     (
         "holdfast_processed_records",
         "Records that the pipeline says it has processed",
         lambda it, _: it.processed_records,
+    ),
+]
+
+SEEN: list[tuple[str, str, Callable[[Row], int]]] = [
+    (
+        "holdfast_capture_failures",
+        "Checkpoints seen to be given up since this began to look",
+        lambda row: row.given_up,
+    ),
+    (
+        # A claim alone tells nothing: an ordinary restart claims as well.
+        "holdfast_fenced",
+        "Drivers seen to take a checkpoint after another had claimed the pipeline; others leave no trace here",
+        lambda row: row.fenced,
     ),
 ]
 
@@ -87,12 +100,11 @@ class Figures(Collector):
         for name, text, figure in COUNTERS:
             counter = CounterMetricFamily(name, text, labels=["pipeline"])
             yield self._filled(counter, seen, figure)
-        given_up = CounterMetricFamily(
-            "holdfast_capture_failures", "Checkpoints seen to be given up since this began to look", labels=["pipeline"]
-        )
-        for row in self._rows:
-            given_up.add_metric([row.name], row.given_up)
-        yield given_up
+        for name, text, count in SEEN:
+            counter = CounterMetricFamily(name, text, labels=["pipeline"])
+            for row in self._rows:
+                counter.add_metric([row.name], count(row))
+            yield counter
         health = GaugeMetricFamily("holdfast_health", "1, with the status that holds", labels=["pipeline", "status"])
         for row in self._rows:
             if row.health is not None:

@@ -34,6 +34,8 @@ def overview(request: Request) -> Response:
     page = min(read_number(request, "page"), pages - 1)
     shown = [row.name for row in chosen[page * PAGE : (page + 1) * PAGE]]
     rows = sorted(site.fleet.look(shown), key=lambda row: row.rank)
+    now = {row.name: row for row in rows}
+    every = [now.get(row.name, row) for row in every]
     values = {
         "rows": rows,
         "counts": site.fleet.counts(every),
@@ -44,6 +46,6 @@ def overview(request: Request) -> Response:
         "status": status,
         "page": page,
         "pages": pages,
-        "rows_version": version_of(rows),
+        "rows_version": version_of(rows, page, pages, len(every)),
     }
     return site.page(request, "overview.html", [("Pipelines", "/")], values)

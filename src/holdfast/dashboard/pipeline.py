@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.dashboard.fleet import Row
-from holdfast.dashboard.plots import WIDTH, Line, bars, line, tree
+from holdfast.dashboard.plots import LETTER, WIDTH, Line, bars, line, nice_bytes, nice_duration, ticks
 from holdfast.dashboard.render import version_of
 from holdfast.dashboard.site import Site, of, read_number, renews_itself
+from holdfast.dashboard.trees import Named, Story, tree
 from holdfast.errors import Damage, FormatTooNew, HoldfastError, ObjectMissing, PipelineMissing
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
-from holdfast.report import CheckpointRow, Course, Glance, Which, course_at, list_generations, read_history, sample
+from holdfast.report import (
+    CheckpointRow,
+    Course,
+    GenerationRow,
+    Glance,
+    Which,
+    course_at,
+    list_generations,
+    read_history,
+    sample,
+)
 from holdfast.report.lists import in_parallel
 from holdfast.report.positions import worded
 from holdfast.text import duration, moment, size
@@ -32,6 +44,9 @@ SAMPLES = 16
 MOST_GENERATIONS = 24
 STRIP = 84
 WIDEST_STEP = 42.0
+DAY_MS = 86_400_000
+FORK = re.compile(r"fork of ([^@\s]+)@slot:([0-9]{1,10}-[0-9]{1,10})")
+"""How the origin of a fork is told."""
 
 
 def pipeline(request: Request) -> Response:
@@ -44,14 +59,16 @@ def pipeline(request: Request) -> Response:
     values: dict[str, Any] = {
         "row": rows[0],
         "it": it,
-        "jobs": site.jobs.of(stored.name)[:5],
+        "jobs": (jobs := site.jobs.of(stored.name)[:5]),
+        "jobs_version": version_of([(job.id, job.state) for job in jobs]),
         "glance_version": version_of(it, rows[0].health),
         "damage": None,
+        "history": None,
     }
     try:
         values |= _kept_history(request, site, stored, rows[0])
     except (Damage, FormatTooNew) as damage:
-        values["damage"] = damage
+        values |= {"damage": damage, "history_version": version_of(damage)}
     trail = [("Pipelines", "/"), (stored.name, f"/pipelines/{stored.name}")]
     return site.page(request, "pipeline.html", trail, values)
 
@@ -73,19 +90,20 @@ def _history(request: Request, site: Site, stored: StoredPipeline, it: Glance | 
     generations = list_generations(stored, newest=MOST_GENERATIONS)
     newest = Checkpoint(stored, Slot.read(it.newest)) if it and it.newest else None
     drawn = courses(site, stored, history.rows)
-    named = [(slot, name, "savepoint") for name, slot in history.savepoints.items()]
-    named += [(newest.slot, "newest", "newest")] if newest else []
+    forks, origin = _forks(site, stored.name), _origin(site, it.origin) if it else None
+    stories = _stories(generations, origin)
     return {
         "history": history,
         "generations": generations[::-1],
-        "plot": _plot(stored.name, history.rows),
+        "plot": _plot(stored.name, history.rows, stories),
         "lines": [*_lag(history.rows), *_places(drawn)],
-        "tree": tree(history.stretches, named),
+        "tree": tree(history.stretches, stories, _named(stored.name, history.savepoints, forks, newest)),
         "sources": _sources(newest),
         "sinks": _sinks(newest),
-        "forks": _forks(site, stored.name),
+        "forks": forks,
+        "origin": origin,
         "WIDTH": WIDTH,
-        "history_version": version_of(history, generations),
+        "history_version": version_of(history, generations, forks, origin),
     }
 
 
@@ -115,7 +133,16 @@ class Column:
     row: CheckpointRow
 
 
-def _plot(name: str, rows: list[CheckpointRow]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Change:
+    """Where another generation begins in the plot; the label is left out where there is no room for it."""
+
+    x: float
+    label: str
+    title: str
+
+
+def _plot(name: str, rows: list[CheckpointRow], stories: Mapping[int, Story]) -> dict[str, Any]:
     """One column a checkpoint, the same one in every strip; the newest is at the right edge."""
     step = min(WIDTH / max(1, len(rows)), WIDEST_STEP)
     start = WIDTH - step * len(rows)
@@ -125,10 +152,41 @@ def _plot(name: str, rows: list[CheckpointRow]) -> dict[str, Any]:
             Column(round(start + index * step, 2), f"/pipelines/{name}/checkpoints/{row.slot}", _tip(row), row)
             for index, row in enumerate(rows)
         ],
-        "new": bars([row.bytes_new for row in rows], STRIP, step, start),
-        "state": bars([row.bytes_new + row.bytes_shared for row in rows], STRIP, step, start),
-        "took": bars([row.took_ms for row in rows], STRIP * 0.6, step, start),
+        "new": bars([row.bytes_new for row in rows], STRIP, step, start, nice_bytes),
+        "state": bars([row.bytes_new + row.bytes_shared for row in rows], STRIP, step, start, nice_bytes),
+        "took": bars([row.took_ms for row in rows], STRIP * 0.6, step, start, nice_duration),
+        "changes": _changes(rows, stories, step, start),
+        "ticks": ticks(_clock(rows), step, start),
+        "times": [min(known), max(known)] if (known := _times(rows)) else None,
     }
+
+
+def _changes(rows: list[CheckpointRow], stories: Mapping[int, Story], step: float, start: float) -> list[Change]:
+    found: list[Change] = []
+    before, free = -1, 0.0
+    for index, row in enumerate(rows):
+        generation, number = Slot.read(row.slot)
+        if generation != before:
+            before, x, story = generation, round(start + index * step, 2), stories.get(generation)
+            words = [f"g{generation} {story.word}"] if story and (number == 0 or index) else []
+            fits = [each for each in (*words, f"g{generation}") if x >= free and x + len(each) * LETTER <= WIDTH]
+            label = fits[0] if fits else ""
+            free = x + (len(label) + 1) * LETTER if label else free
+            found.append(Change(x, label, f"generation {generation}" + (f": {story.sentence}" if story else "")))
+    return found
+
+
+def _times(rows: list[CheckpointRow]) -> list[int]:
+    return [row.timestamp_ms for row in rows if row.timestamp_ms is not None]
+
+
+def _clock(rows: list[CheckpointRow]) -> list[str]:
+    """The time of each checkpoint, with its day if they are of several days."""
+    known = _times(rows)
+    has_days = bool(known) and max(known) // DAY_MS != min(known) // DAY_MS
+    # "2026-11-15 10:00:00 UTC" holds both.
+    shown = slice(5 if has_days else 11, 16)
+    return ["" if row.timestamp_ms is None else moment(row.timestamp_ms, utc=True)[shown] for row in rows]
 
 
 def _tip(row: CheckpointRow) -> str:
@@ -188,9 +246,58 @@ def _places(drawn: list[Course]) -> list[Drawn]:
     return found
 
 
-def _forks(site: Site, name: str) -> list[str]:
+class Elsewhere(NamedTuple):
+    """A pipeline and a checkpoint: where another one came from, or what left from there."""
+
+    name: str
+    slot: Slot
+
+
+def _fork_of(origin: str) -> Elsewhere | None:
+    found = FORK.fullmatch(origin)
+    return Elsewhere(found[1], Slot.read(found[2])) if found else None
+
+
+def _origin(site: Site, origin: str) -> Elsewhere | None:
+    """The checkpoint that a pipeline was forked from, if its pipeline is in this repository."""
+    found = _fork_of(origin)
+    return found if found and found.name in site.fleet.names() else None
+
+
+def _forks(site: Site, name: str) -> list[Elsewhere]:
     """Pipelines that began from one of this one's checkpoints, as far as they were seen yet."""
-    return [row.name for row in site.fleet.rows() if row.seen and row.seen.origin.startswith(f"fork of {name}@")]
+    seen = [(row.name, _fork_of(row.seen.origin)) for row in site.fleet.rows() if row.seen]
+    return [Elsewhere(fork, at.slot) for fork, at in seen if at and at.name == name]
+
+
+def _stories(generations: Sequence[GenerationRow], origin: Elsewhere | None) -> dict[int, Story]:
+    stories: dict[int, Story] = {}
+    for row in generations:
+        word = (row.why.split() or [""])[0][:12]
+        sentence = f"{row.why}, {row.began}, by {row.who}, {moment(row.timestamp_ms, utc=True)}"
+        stories[row.generation] = Story(word, sentence)
+        if origin and row.generation == 0:
+            parent, href = f"{origin.name}@{origin.slot}", f"/pipelines/{origin.name}/checkpoints/{origin.slot}"
+            stories[0] = Story(word, f"fork of {parent}; {sentence}", parent, href)
+    return stories
+
+
+def _named(
+    name: str, savepoints: Mapping[str, Slot], forks: Sequence[Elsewhere], newest: Checkpoint | None
+) -> list[Named]:
+    """What stands out on the tree, the least of it first: of too much the beginning is left out."""
+    here = f"/pipelines/{name}/checkpoints/"
+    found = [
+        Named(slot, label, "savepoint", f"{here}{slot}", f"savepoint {label}: {slot}")
+        for label, slot in savepoints.items()
+    ]
+    found += [
+        Named(at.slot, f"↳ {at.name}", "fork", f"/pipelines/{at.name}", f"{at.name} was forked from {at.slot}")
+        for at in forks
+    ]
+    if newest:
+        found.append(Named(newest.slot, "", "newest", f"{here}{newest.slot}", f"newest: {newest.slot}"))
+    return found
 
 
 def _sources(newest: Checkpoint | None) -> list[tuple[str, Mapping[str, str], str]]:
@@ -203,14 +310,14 @@ def _sources(newest: Checkpoint | None) -> list[tuple[str, Mapping[str, str], st
     return []
 
 
-def _sinks(newest: Checkpoint | None) -> list[tuple[str, str, int | None, str]]:
-    """(name, status, epoch, position) of each sink at the newest checkpoint, as it stands now."""
+def _sinks(newest: Checkpoint | None) -> list[tuple[str, str, str | None, int | None, str]]:
+    """(name, status, why, epoch, position) of each sink at the newest checkpoint, as it stands now."""
     if newest is None:
         return []
     with suppress(Damage, ObjectMissing, FormatTooNew):
         epochs = newest.manifest.sink_epochs
         return [
-            (name, status.status, epochs.get(name), _place(newest, name))
+            (name, status.status, status.why, epochs.get(name), _place(newest, name))
             for name, status in sorted(newest.sinks.items())
         ]
     return []

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.decide.branches import Stretch
-from holdfast.layout import Slot
-
-__all__ = ["Bar", "Bars", "Cell", "Line", "Mark", "Strand", "Tree", "bars", "heat", "line", "nice_ceiling", "tree"]
+__all__ = [
+    "LETTER",
+    "WIDTH",
+    "Bar",
+    "Bars",
+    "Cell",
+    "Line",
+    "Tick",
+    "bars",
+    "heat",
+    "line",
+    "nice_bytes",
+    "nice_duration",
+    "ticks",
+]
 
 WIDTH = 1000
-LANE = 48
+LETTER = 6.6
+"""How wide a letter of a label is, roughly and rather too much."""
+
 STEPS = 8
 """How many shades a heat map has."""
 
-MOST_STRETCHES = 80
-MOST_MARKS = 60
+MOST_TICKS = 7
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,12 @@ class Bars:
 
     bars: tuple[Bar, ...]
     height: float
-    top: float
+    top: int
 
 
-def bars(values: Sequence[float], height: float, step: float, start: float = 0) -> Bars:
-    """One bar for each value, on a common baseline; a value above 0 is always to be seen."""
-    top = nice_ceiling(max(values, default=0))
+def bars(values: Sequence[int], height: float, step: float, start: float, ceiling: Callable[[int], int]) -> Bars:
+    """One bar for each value, on a common baseline; a value above 0 is always to be seen. `ceiling` rounds the top."""
+    top = ceiling(max(values, default=0))
     gap = min(4.0, step * 0.25)
 
     def bar(index: int, value: float) -> Bar:
@@ -70,6 +82,11 @@ class Line:
         return " ".join(words)
 
     @property
+    def last(self) -> int:
+        """Which of the points is the last one that is known."""
+        return max((index for index, point in enumerate(self.points) if point is not None), default=-1)
+
+    @property
     def area(self) -> str:
         known = [point for point in self.points if point is not None]
         if len(known) < len(self.points) or len(known) < 2:
@@ -93,14 +110,44 @@ def line(values: Sequence[float | None], height: float, width: float = WIDTH, *,
     return Line(tuple(point(i, value) for i, value in enumerate(values)), height, lowest, highest)
 
 
-def nice_ceiling(value: float) -> float:
-    """The next round number above: 1, 2, 2.5 or 5 times a power of ten."""
-    if value <= 0:
-        return 1.0
-    power = 1.0
-    while power * 10 <= value:
-        power *= 10
-    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value)
+ROUND = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+def nice_bytes(value: int) -> int:
+    """The next round number of bytes, KiB, MiB, … above."""
+    unit = 1
+    while value > ROUND[-1] * unit:
+        unit *= 1024
+    return next(unit * count for count in ROUND if unit * count >= value)
+
+
+def nice_duration(value: int) -> int:
+    """The next round number of milliseconds, seconds, minutes, hours or days above."""
+    clock = (*ROUND[:5], 30)
+    for unit, counts in ((1, ROUND), (1_000, clock), (60_000, clock), (3_600_000, (*ROUND[:4], 24))):
+        if value <= unit * counts[-1]:
+            return next(unit * count for count in counts if unit * count >= value)
+    return -(-value // 86_400_000) * 86_400_000
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A word below a plot, in the middle of its column."""
+
+    x: float
+    word: str
+
+
+def ticks(words: Sequence[str], step: float, start: float) -> list[Tick]:
+    """A few of the words that stand for columns, from the last one back, so far apart that none touches another."""
+    room = 1.6 * LETTER * max(map(len, words), default=0)
+    every = max(1, -(-len(words) // MOST_TICKS), int(-(-room // step)))
+    half = room / 3.2
+    return [
+        Tick(round(min(max(start + (index + 0.5) * step, half), WIDTH - half), 2), words[index])
+        for index in range(len(words) - 1, -1, -every)
+        if words[index]
+    ]
 
 
 @dataclass(frozen=True)
@@ -119,75 +166,3 @@ def heat(values: Iterable[tuple[object, int]], largest: int) -> list[Cell]:
         return 0 if value <= 0 or largest <= 0 else max(1, round((value / largest) ** 0.5 * STEPS))
 
     return [Cell(key, value, shade(value)) for key, value in values]
-
-
-@dataclass(frozen=True)
-class Strand:
-    """One stretch of the tree: from `x` to `end` in its lane, and the way there from where it grew."""
-
-    generation: int
-    x: float
-    end: float
-    y: float
-    counts: bool
-    is_empty: bool
-    join: str
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A checkpoint that stands out on the tree."""
-
-    x: float
-    y: float
-    slot: Slot
-    label: str
-    kind: str
-    counts: bool
-
-
-@dataclass(frozen=True)
-class Tree:
-    strands: tuple[Strand, ...]
-    marks: tuple[Mark, ...]
-    height: float
-    left_out: int
-
-
-def tree(stretches: Sequence[Stretch], named: Sequence[tuple[Slot, str, str]]) -> Tree:
-    """The tree of a pipeline. `named` are checkpoints that stand out, each with its label and kind.
-
-    Of a very long history only the newest stretches are drawn.
-    """
-    shown = sorted(stretches, key=lambda each: each.generation)[-MOST_STRETCHES:]
-    if not shown:
-        return Tree((), (), 0, 0)
-    first = min(each.column for each in shown)
-    last = max(each.end for each in shown)
-    scale = (WIDTH - 60) / max(1, last - first)
-    lanes = {lane: index for index, lane in enumerate(sorted({each.lane for each in shown}))}
-
-    def x(column: int) -> float:
-        return round(30 + (column - first) * scale, 2)
-
-    def y(lane: int) -> float:
-        return 30.0 + lanes[lane] * LANE
-
-    strands: list[Strand] = []
-    for each in shown:
-        begin, height = x(each.column), y(each.lane)
-        join = ""
-        if each.parent is not None and each.parent_lane in lanes and each.column > first:
-            from_x, from_y = x(each.column - 1), y(each.parent_lane)
-            bend = (from_x + begin) / 2
-            join = f"M{from_x:g} {from_y:g} C{bend:g} {from_y:g} {bend:g} {height:g} {begin:g} {height:g}"
-        strands.append(
-            Strand(each.generation, begin, x(each.end), height, each.counts, is_empty=each.last < each.first, join=join)
-        )
-    marks = [
-        Mark(x(each.column + slot.number - each.first), y(each.lane), slot, label, kind, each.counts)
-        for slot, label, kind in named
-        for each in shown
-        if each.generation == slot.generation and each.first <= slot.number <= each.last
-    ]
-    return Tree(tuple(strands), tuple(marks[-MOST_MARKS:]), 64.0 + (len(lanes) - 1) * LANE, len(stretches) - len(shown))

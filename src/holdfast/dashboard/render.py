@@ -37,6 +37,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         size=size,
+        round_size=lambda count: size(count).replace(".0 ", " "),
         duration=duration,
         number=_number,
         moment=lambda ms: moment(ms, utc=True),

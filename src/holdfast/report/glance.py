@@ -11,6 +11,8 @@ from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Head
 from holdfast.pipeline.ledger import Ledger
+from holdfast.records import Claim
+from holdfast.report.lists import blame
 from holdfast.report.plain import iso_time
 from holdfast.repository.pipeline import Generations
 
@@ -21,12 +23,13 @@ LOOK_BACK = 8
 
 
 class Glance(msgspec.Struct, kw_only=True, frozen=True):
-    """A pipeline as it stands. `problem` says why the rest could not be told.
+    """A pipeline as it stands. `problem` says why the rest could not be told, `problem_key` which object is to blame.
 
     `committed_ms` is the last commit that the repository knows of: that of the newest checkpoint, or of an epoch that
     was decided after it and has arrived in the ledger. `lag_ms` is how far the watermark was behind the clock at the
     newest checkpoint. `given_up` are slots near the newest that hold no checkpoint and never will.
-    `claims` is how often the pipeline was taken, each time from whoever had it before.
+    `outlived` is the generation before the newest claim if it took a checkpoint after it, and so was still running: by
+    the clocks of those who wrote them.
     """
 
     name: str
@@ -58,11 +61,9 @@ class Glance(msgspec.Struct, kw_only=True, frozen=True):
     committed_ms: int | None = None
     committed_epoch: int | None = None
     given_up: list[str] = []
+    outlived: list[int] = []
     problem: str | None = None
-
-    @property
-    def claims(self) -> int:
-        return 0 if self.claimed is None else self.claimed + 1
+    problem_key: str | None = None
 
     def vitals(self, max_age_ms: int | None = None) -> Vitals:
         return Vitals(
@@ -95,7 +96,7 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
     records = pipeline.records
     claim = records.claim(known.top) if known.claims else None
     begun = max((g for g, base in known.bases.items() if not base.void), default=None)
-    head, problem = _head(latest) if latest else (None, None)
+    head, problem, key = _head(latest) if latest else (None, None, None)
     held, void = _around(pipeline, latest.slot) if latest else ([], [])
     committed_ms, committed_epoch = _last_commit(pipeline, begun, head)
     return Glance(
@@ -128,16 +129,38 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
         committed_ms=committed_ms,
         committed_epoch=committed_epoch,
         given_up=list(map(str, void)),
+        outlived=_outlived(pipeline, known, claim, latest) if claim else [],
         problem=problem,
+        problem_key=key,
     )
 
 
-def _head(newest: Checkpoint) -> tuple[Head | None, str | None]:
-    """The summary of the newest checkpoint, or why it can't be read: the rest is told all the same."""
+def _head(newest: Checkpoint) -> tuple[Head | None, str | None, str | None]:
+    """The summary of the newest checkpoint, or why it can't be read and what is to blame: the rest is told all the
+    same."""
     try:
-        return newest.head, None
+        return newest.head, None, None
     except (Damage, FormatTooNew) as error:
-        return None, error.message
+        why, key = blame(error)
+        return None, f"checkpoint {newest.slot} is damaged: {why}" if key else why, key
+
+
+def _outlived(pipeline: StoredPipeline, known: Generations, claim: Claim, latest: Checkpoint | None) -> list[int]:
+    """A publisher writes, then looks for a claim: one that was alive leaves a checkpoint that nobody goes on from."""
+    before = max((g for g, base in known.bases.items() if not base.void and g < known.top), default=None)
+    if before is None:
+        return []
+    base = known.bases.get(known.top)
+    reached = base.slot if base else latest.slot if latest else None
+    after = reached.number + 1 if reached and reached.generation == before else 0
+    held, void = pipeline.records.slots(before, after)
+    last = max(held - void, default=None)
+    if last is None:
+        return []
+    try:
+        return [before] if pipeline.records.head(last).timestamp_ms > claim.created_ms else []
+    except (ObjectMissing, Damage, FormatTooNew):
+        return []  # What can't be read proves nothing.
 
 
 def _sinks(newest: Checkpoint) -> dict[str, str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.decide.timeline import abandoned, current, timeline
-from holdfast.errors import Damage, FormatTooNew, ObjectMissing
+from holdfast.errors import Damage, DamagedRecord, FormatTooNew, ObjectMissing
 from holdfast.handles import Repository, StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Head
@@ -20,6 +20,7 @@ __all__ = [
     "CheckpointRow",
     "GenerationRow",
     "PipelineRow",
+    "blame",
     "describe_checkpoints",
     "in_parallel",
     "list_checkpoints",
@@ -52,7 +53,10 @@ class PipelineRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class CheckpointRow(msgspec.Struct, kw_only=True, frozen=True):
-    """One checkpoint as its summary tells it; `sinks` holds as many as fit there, of `sinks_total`."""
+    """One checkpoint as its summary tells it; `sinks` holds as many as fit there, of `sinks_total`.
+
+    `problem` says why the rest could not be told, `problem_key` which object of the store is to blame.
+    """
 
     slot: str
     on_timeline: bool
@@ -72,6 +76,7 @@ class CheckpointRow(msgspec.Struct, kw_only=True, frozen=True):
     processed_records: int = 0
     took_ms: int = 0
     problem: str | None = None
+    problem_key: str | None = None
 
 
 class GenerationRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -122,7 +127,8 @@ def describe_checkpoints(pipeline: StoredPipeline, found: Sequence[Checkpoint]) 
         except ObjectMissing:
             return None  # pruned since it was listed
         except (Damage, FormatTooNew) as error:
-            return CheckpointRow(slot=str(slot), on_timeline=checkpoint.counts, problem=error.message)
+            why, key = blame(error)
+            return CheckpointRow(slot=str(slot), on_timeline=checkpoint.counts, problem=why, problem_key=key)
         return CheckpointRow(
             slot=str(slot),
             on_timeline=checkpoint.counts,
@@ -167,6 +173,11 @@ def list_generations(pipeline: StoredPipeline, newest: int | None = None) -> lis
         )
         for info in found
     ]
+
+
+def blame(error: Damage | FormatTooNew) -> tuple[str, str | None]:
+    """Why a checkpoint can't be read, in words that go on after its name, and the object that is to blame."""
+    return (error.why, error.key) if isinstance(error, DamagedRecord) else (error.message, None)
 
 
 def _pipeline_row(pipeline: StoredPipeline) -> PipelineRow:

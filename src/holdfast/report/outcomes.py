@@ -34,7 +34,7 @@ def describe_plan(plan: PrunePlan) -> dict[str, Any]:
 
 def describe_checked(checked: Checked) -> dict[str, Any]:
     """The outcome of a check; `damaged` are the checkpoints that can't be restored."""
-    return {**plain(checked), "damaged": plain(checked.hit), "ok": not checked.damaged}
+    return {**plain(checked), "damaged": plain(sorted(checked.hit)), "ok": not checked.damaged}
 
 
 def describe_copied(copied: Copied) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.layout import Slot
+from holdfast.text import encodable
 
 __all__ = ["iso_time", "plain", "to_json", "to_json_line"]
 
@@ -38,12 +39,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {encodable(str(key)): plain(inner) for key, inner in value.items()}
     if isinstance(value, Set):
         return sorted((plain(inner) for inner in value), key=str)
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    return value if value is None or isinstance(value, bool | int | float) else encodable(str(value))
 
 
 def to_json(value: Any) -> str:

@@ -29,12 +29,17 @@ async function renew() {
   }
 }
 
-async function keepRenewing() {
+function pauseBetween() {
   const own = document.querySelector("[data-live-every]");
-  let pause = own ? Number(own.dataset.liveEvery) : EVERY_MS;
+  return own ? Number(own.dataset.liveEvery) : EVERY_MS;
+}
+
+async function keepRenewing() {
+  let pause = EVERY_MS;
   if (!document.hidden) {
     try {
       await renew();
+      pause = pauseBetween();
       say("live", "live");
     } catch {
       pause = SLOW_MS;
@@ -113,11 +118,11 @@ document.addEventListener("focusin", (event) => {
 });
 document.addEventListener("scroll", hideTip, { capture: true, passive: true });
 
-// Arrows walk through the columns of a plot and the cells of a heat map: one stop for Tab, all of them for the arrows.
+// Arrows walk through the columns of a plot, the points of a line and the cells of a heat map: one stop for Tab, all of them for the arrows.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
   const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
-  const here = event.target.closest("[data-columns] a, [data-grid] > *");
+  const here = event.target.closest("[data-columns] a, [data-grid] > *, [data-line] > [data-tip]");
   if (!step || !here) return;
   event.preventDefault();
   const all = [...here.parentNode.children].filter((one) => one.hasAttribute("data-tip"));
@@ -173,8 +178,12 @@ if (switcher) {
 }
 
 // On a phone a plot is wider than the screen: its newest end is what one came for.
-function showNewest(one) { one.scrollLeft = one.scrollWidth; }
+// As far as something is drawn: a tree that has just begun has all it has on the left.
+function showNewest(one) {
+  const ends = [...one.querySelectorAll("svg *")].map((it) => it.getBoundingClientRect().right);
+  one.scrollLeft += Math.max(0, Math.max(...ends) - one.getBoundingClientRect().right);
+}
 document.querySelectorAll(".scroll").forEach(showNewest);
 
 setInterval(tick, 1000);
-if (document.querySelector("[data-live]")) setTimeout(keepRenewing, EVERY_MS);
+if (document.querySelector("[data-live]")) setTimeout(keepRenewing, pauseBetween());
