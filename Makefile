@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo lint format test test-spark-matrix soak bench wheel clean
@@ -15,21 +16,28 @@ help: ## list what can be made
 
 setup: $(READY) ## make .venv with the package and all development tools
 
-$(BIN)/python:
+# Of pip, not of python: where Debian's python3-venv is missing, an environment is left half made.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "$(PYTHON) -m venv $(VENV)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "No environment could be made. On Debian and Ubuntu that takes a package: sudo apt install python3-venv" >&2; exit 1; }
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/python
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	@touch $@
+
+# All that the demo needs, and nothing of what only developers do.
+$(READY_FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
 servers: setup ## install the real servers that the tests talk to
 	$(BIN)/python scripts/install_servers.py
 
-demo: setup ## see it work: a pipeline is killed, loses its Spark directory, is rewound, and loses nothing
+demo: $(if $(wildcard $(READY)),setup,$(READY_FOR_DEMO)) ## see it work: a pipeline is killed, loses its Spark directory, is rewound, and loses nothing
 	$(BIN)/holdfast demo
 
 lint: setup ## style, format, types and the order of the rooms

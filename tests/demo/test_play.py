@@ -9,20 +9,28 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
 import holdfast
+from cli.terminals import ESCAPE, Terminal
+from demo.short import outcome
+from holdfast.checkpoint import Checkpoint
 from holdfast.cli.group import cli
 from holdfast.demo import play as plays
 from holdfast.demo import process
-from holdfast.demo.place import COLUMNS, SINKS, TABLE, Judged, Place
+from holdfast.demo.place import COLUMNS, SINKS, TABLE, Place
 from holdfast.demo.play import Costs, Length, Outcome, Play, judge
 from holdfast.demo.process import DriverProcess
-from holdfast.errors import DemoFailed
+from holdfast.errors import BadValue, DemoFailed
+from holdfast.handles import StoredPipeline
 
 SMALL = Length(files=8, rows=200, savepoint=4, kill=5, lose=6)
 TOOLS = ["bash", "chmod", "dirname", "readlink", "rm", "sh"]
@@ -72,13 +80,86 @@ def test_a_table_that_lost_a_row_behind_its_back_is_told_and_all_else_ends_as_in
     assert stored["before-upgrade"].epoch < SMALL.kill
 
 
+@pytest.mark.timeout(900)
+def test_a_terminal_shows_it_live_and_kept_it_runs_on_with_the_dashboard_until_it_is_told_to_stop(
+    tmp_path: Path,
+) -> None:
+    short = Path(__file__).with_name("short.py")
+    with Terminal([sys.executable, str(short), "--keep", "--dir", str(tmp_path / "demo")]) as terminal:
+        address = terminal.await_text(r"look at it at (http://127\.0\.0\.1:\d+/)")[1]
+        shown = ESCAPE.sub("", terminal.text)
+        assert "1/7 A pipeline runs" in shown
+        assert re.search(r"verdict +good", shown)
+
+        stored = holdfast.open(str(tmp_path / "demo/repository")).pipeline("orders")
+        ended = newest = newest_of(stored)
+        while newest.epoch < ended.epoch + 4:
+            time.sleep(0.2)
+            newest = newest_of(stored)
+        with urllib.request.urlopen(f"{address}pipelines/orders") as page:
+            assert "checkpoint" in page.read().decode()
+        assert newest.head.watermark is not None
+        assert 0 < newest.head.timestamp_ms - newest.head.watermark < 600_000
+        terminal.running.send_signal(signal.SIGINT)
+        assert terminal.wait() == 0, terminal.text
+    shown = ESCAPE.sub("", terminal.text)
+    assert re.search(r"│ rate +[\d,]+ orders/s", shown)
+    assert re.search(r"│ checkpoints +\d-\d  epoch +\d+  [█░]+", shown)
+    assert newest_of(stored).epoch >= newest.epoch
+
+
+def newest_of(stored: StoredPipeline) -> Checkpoint:
+    newest = stored.latest()
+    assert newest is not None
+    return newest
+
+
+def test_kept_it_tells_a_program_where_the_dashboard_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Play, "perform", perform_nothing)
+    heard = []
+
+    def go_on(self: Play, stop: threading.Event) -> None:
+        stdout: Any = sys.stdout
+        told = json.loads(stdout.buffer.getvalue())
+        with urllib.request.urlopen(f"{told['dashboard']}healthz") as answer:
+            heard.append((told["good"], answer.status))
+
+    monkeypatch.setattr(Play, "go_on", go_on)
+    ended = demo("--dir", str(tmp_path / "a"), "--keep", "--json")
+    assert ended.exit_code == 0, ended.output
+    assert heard == [(True, 200)]
+    assert json.loads(demo("--dir", str(tmp_path / "b"), "--json").output)["dashboard"] is None
+
+
+def test_a_dashboard_that_can_not_start_is_told_for_what_it_is_after_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_arguments: Any) -> None:
+        raise BadValue("address", "127.0.0.1:0: Too many open files")
+
+    monkeypatch.setattr(Play, "perform", perform_nothing)
+    monkeypatch.setattr("holdfast.dashboard.server._listen", taken)
+    ended = demo("--dir", str(tmp_path / "a"), "--keep")
+    assert ended.exit_code == 2
+    assert "verdict" in ended.output
+    assert "Too many open files" in ended.output
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_the_whole_demo_ends_well(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "holdfast", "demo", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
+def test_the_whole_demo_ends_well_and_runs_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast", "demo", "--json", "--keep", "--dir", str(tmp_path / "demo")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+        assert running.stdout is not None
+        written = ""
+        while not written.endswith("\n}\n"):
+            written += (line := running.stdout.readline())
+            assert line, written
+        told = json.loads(written)
+        with urllib.request.urlopen(f"{told['dashboard']}pipelines/orders") as page:
+            assert "before-upgrade" in page.read().decode()
+        running.send_signal(signal.SIGINT)
+        assert running.wait() == 0
     assert told["good"]
     assert {name: (sink["lost"], sink["doubled"]) for name, sink in told["sinks"].items()} == dict.fromkeys(
         SINKS, (0, 0)
@@ -89,11 +170,10 @@ def test_the_whole_demo_ends_well(tmp_path: Path) -> None:
 # ---- the verdict ----
 
 
-def outcome(*, lost: int = 0, doubled: int = 0, counted: int = 10) -> Outcome:
-    landed = plays.Checkpointed("0-1", 2, 1024, 4096, 0.05)
-    took = plays.Recovered(9.0, 7.5)
-    costs = Costs(6, took, took, 5, 0.5, [landed], 100, 60.0)
-    return Outcome({"duckdb": Judged(3, 10, 0, 0), "delta": Judged(3, 10, lost, doubled)}, 10, counted, costs)
+def perform_nothing(self: Play) -> Outcome:
+    """A performance that leaves an empty repository, and ends well."""
+    holdfast.open(str(self._place.repository), create=True)
+    return outcome()
 
 
 @pytest.mark.parametrize(

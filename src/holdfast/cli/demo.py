@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,9 @@ from holdfast.text import amount, size
 
 if TYPE_CHECKING:
     from holdfast.demo.place import Place
-    from holdfast.demo.play import Outcome, Recovered
+    from holdfast.demo.play import Outcome, Play, Recovered
 
 __all__ = ["command"]
-
-LISTEN_SECONDS = 30.0
 
 
 @verb(
@@ -76,14 +75,10 @@ def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -
                 play.show.note(f"Java {java.version} ({java.origin}), everything in {root}")
                 outcome = play.perform()
             good = outcome.good
-            _show_outcome(session, outcome)
             if keep:
-                with (
-                    told_to_stop() as stop,
-                    _dashboard(session, Place(root), stop),
-                    showing(session.output, as_json=session.as_json) as play.show,
-                ):
-                    play.go_on(stop)
+                _keep(session, Place(root), play, outcome)
+            else:
+                _show_outcome(session, outcome)
     finally:
         if folder is None and good and not keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -92,32 +87,46 @@ def command(session: Session, folder: Path | None, keep: bool, sabotage: bool) -
     sys.exit(0 if good else 1)
 
 
+def _keep(session: Session, place: Place, play: Play, outcome: Outcome) -> None:
+    """Show the outcome and where the dashboard is, and let the pipeline run on until told to stop."""
+    from holdfast.cli.demo_show import showing
+
+    if not session.as_json:
+        _show_outcome(session, outcome)
+    with told_to_stop() as stop, _dashboard(place, stop) as address:
+        if session.as_json:
+            _show_outcome(session, outcome, address)
+        else:
+            session.output.line()
+            session.output.line(f"The pipeline runs on, with new orders: look at it at {address}")
+            session.output.remark("Ctrl-C stops it.")
+        sys.stdout.flush()
+        with showing(session.output, as_json=session.as_json) as play.show:
+            play.go_on(stop)
+
+
 @contextmanager
-def _dashboard(session: Session, place: Place, stop: threading.Event) -> Iterator[None]:
-    """Serve the dashboard while the pipeline runs on; its address is told before the block begins."""
+def _dashboard(place: Place, stop: threading.Event) -> Iterator[str]:
+    """Serve the dashboard during the block, which begins once it listens and is given its address."""
     import holdfast
     from holdfast.dashboard.server import serve
 
-    listening: queue.Queue[str] = queue.Queue()
-    given: dict[str, Any] = {"ready": listening.put, "stop": stop}
-    serving = threading.Thread(
-        target=serve, args=[holdfast.open(str(place.repository))], kwargs=given, name="holdfast-dashboard"
-    )
-    serving.start()
-    try:
-        if not session.as_json:
-            address = listening.get(timeout=LISTEN_SECONDS)
-            session.output.remark(f"The pipeline runs on, with new orders: look at it at {address}")
-            session.output.remark("Ctrl-C stops it.")
-        yield
-    finally:
-        stop.set()
-        serving.join()
+    said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-dashboard") as pool:
+        serving = pool.submit(serve, holdfast.open(str(place.repository)), ready=said.put, stop=stop)
+        serving.add_done_callback(lambda _ended: said.put(None))
+        try:
+            address = said.get()
+            if address is not None:
+                yield address
+        finally:
+            stop.set()
+        serving.result()
 
 
-def _show_outcome(session: Session, outcome: Outcome) -> None:
+def _show_outcome(session: Session, outcome: Outcome, dashboard: str | None = None) -> None:
     if session.as_json:
-        session.document(_document(outcome))
+        session.document({**_document(outcome), "dashboard": dashboard})
         return
     output, costs = session.output, outcome.costs
     output.line()

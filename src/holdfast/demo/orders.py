@@ -1,4 +1,4 @@
-"""The demo's data: orders that are the same on every machine, a file a minute, any of which can be made by itself."""
+"""The demo's data: orders that are the same everywhere but for their day, a file a minute, each made by itself."""
 
 from __future__ import annotations
 
@@ -6,41 +6,45 @@ import json
 import random
 from pathlib import Path
 
-__all__ = ["DAY", "LATENESS", "SCHEMA", "close_orders", "write_orders"]
+__all__ = ["CLOSING", "LATENESS", "MINUTE", "SCHEMA", "beginning", "close_orders", "write_orders"]
 
 SCHEMA = "id LONG, ts LONG, customer STRING, cents LONG"
 LATENESS = "4 minutes"
 """No order comes as late as this, so none is dropped, wherever Spark cuts its batches."""
 
-DAY = 1440
-"""In minutes, and so in files."""
+CLOSING = 2
+"""How many files it takes to end the stream."""
+JUMP = 5
+"""How many minutes that moves the time on: more than the lateness, so every minute before is over."""
 CUSTOMERS = 4000
 MINUTE = 60
 LATEST = 90
-BEGINNING = 1_767_225_600
 SEED = 20261116
 
 
-def write_orders(folder: Path, number: int, rows: int) -> None:
-    """Lay down the file of a minute; some of its orders come late, as orders do."""
+def beginning(files: int, now: float) -> int:
+    """When the first of so many files begins, for the stream to have ended by now."""
+    return (int(now) // MINUTE - files - JUMP) * MINUTE
+
+
+def write_orders(folder: Path, number: int, rows: int, since: int, seconds: int = MINUTE) -> None:
+    """Lay down the file of a minute, or of so many seconds; some of its orders come late, as orders do."""
     dice = random.Random(SEED + number)
     lines = []
     for row in range(rows):
         late = dice.randrange(LATEST) if dice.random() < 0.1 else 0
-        at = BEGINNING + number * MINUTE + dice.randrange(MINUTE) - late
+        at = since + dice.randrange(seconds) - late
         customer = f"c-{min(int(dice.expovariate(4 / CUSTOMERS)), CUSTOMERS - 1):04d}"
         lines.append(_line(number * rows + row, at, customer, dice.randrange(100, 20_000)))
     _lay(folder / f"{number:05d}.json", lines)
 
 
-def close_orders(folder: Path, number: int) -> int:
-    """End the stream and give how many files that took: the first moves the time on by a day, and with the second
-    every minute before it is put out. The orders of these files themselves never are.
+def close_orders(folder: Path, number: int, since: int) -> None:
+    """End the stream: the first of the closing files moves the time on, and with the second every minute before is put
+    out. The orders of these files themselves are not.
     """
-    for more in (0, 1):
-        at = BEGINNING + (number + DAY) * MINUTE
-        _lay(folder / f"{number + more:05d}.json", [_line(-1 - more, at, "nobody", 0)])
-    return 2
+    for more in range(CLOSING):
+        _lay(folder / f"{number + more:05d}.json", [_line(-1 - more, since + JUMP * MINUTE, "nobody", 0)])
 
 
 def _line(number: int, at: int, customer: str, cents: int) -> str:

@@ -30,7 +30,7 @@ from holdfast.demo.messages import (
     Stop,
     Stopped,
 )
-from holdfast.demo.orders import DAY, close_orders, write_orders
+from holdfast.demo.orders import CLOSING, MINUTE, beginning, close_orders, write_orders
 from holdfast.demo.place import SINKS, Judged, Place, compare, orders_in
 from holdfast.demo.process import DriverProcess
 from holdfast.errors import DemoFailed
@@ -39,7 +39,7 @@ from holdfast.handles import open_url
 __all__ = ["FULL", "SCENES", "Costs", "Length", "Nobody", "Outcome", "Play", "Recovered", "Show"]
 
 SAVEPOINT = "before-upgrade"
-PACE_SECONDS = 2.0
+PACE_SECONDS = 2
 """How often new orders come once the play is over."""
 
 SCENES = {
@@ -155,6 +155,7 @@ class Play:
         self._length = length
         self._meddle = meddle
         self._costs = Costs()
+        self._began = 0
         self._driver: DriverProcess | None = None
 
     def __enter__(self) -> Play:
@@ -169,8 +170,9 @@ class Play:
         began = time.monotonic()
         length = self._length
         open_url(str(self._place.repository), create=True)
+        self._began = beginning(length.files, time.time())
         for number in range(length.files):
-            write_orders(self._place.orders, number, length.rows)
+            write_orders(self._place.orders, number, length.rows, self._minute(number))
         self._run_and_kill()
         self._recover()
         self._lose()
@@ -187,11 +189,11 @@ class Play:
         """After the performance: run on with new orders until told to stop, and leave a checkpoint then."""
         driver = self._running
         driver.do(Start())
-        # The stream was ended by a jump of a day; only what comes after it is not too late.
-        number = self._length.files + DAY
+        number = self._length.files + CLOSING
         while not stop.wait(PACE_SECONDS):
+            since = int(time.time()) - PACE_SECONDS
+            write_orders(self._place.orders, number, self._length.rows, since, PACE_SECONDS)
             number += 1
-            write_orders(self._place.orders, number, self._length.rows)
             driver.pass_on()
         driver.do(Stop())
         driver.until(Stopped)
@@ -261,7 +263,8 @@ class Play:
             self.show.note(f"{sink}: {before[sink]:,} rows before, {after[sink]:,} now")
             if not after[sink] < before[sink]:
                 raise DemoFailed("the rewind", f"{sink} had {before[sink]} rows before it and has {after[sink]} now")
-        last = self._length.files + close_orders(self._place.orders, self._length.files) - 1
+        close_orders(self._place.orders, self._length.files, self._minute(self._length.files))
+        last = self._length.files + CLOSING - 1
         driver.do(Start())
         driver.until(Committed, lambda heard: heard.epoch >= last)
         self._stop()
@@ -294,6 +297,9 @@ class Play:
         if began.state != state:
             raise DemoFailed("the start", f"it went on from {began.state!r}, not from {state!r}")
         return recovered
+
+    def _minute(self, number: int) -> int:
+        return self._began + number * MINUTE
 
     def _stop(self) -> None:
         self._running.do(Stop())
