@@ -31,7 +31,7 @@ def test_it_shows_operators_and_how_many_rows_they_keep(tell: Tell) -> None:
     answer = invoke("state", "proof@epoch:4", *repo)
     assert answer.code == 0
     lines = [line.split() for line in answer.out.splitlines()]
-    assert ["checkpoint", "proof@0-4"] in lines
+    assert ["checkpoint", "proof@slot:0-4"] in lines
     assert [line[-5] for line in lines if "transformWithState," in line] == ["recent", "seen", "sums", "@timers"]
     document = invoke("state", "show", "proof@epoch:4", *repo, "--part", "sums", "--json").document
     [part] = document["parts"]

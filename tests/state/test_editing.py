@@ -15,17 +15,28 @@ from holdfast.records import Owner, unseal
 from holdfast.spark.succession import OWNER
 from holdfast.state import edit, open_state
 from spark.proof import Truth, after, run_from
+from spark.workloads import COMBINATIONS
 from state.conftest import BATCHES, Tell
 
 CUT = 3
 STOP = 5
 EDITED = [("by-key", "hdfs", None), ("window-twice", "rocksdb", 1), ("tws-rows", "changelog-2", None)]
+EDITABLE: dict[str, list[int | None]] = {
+    "by-key": [None],
+    "by-key-complete": [None],
+    "over-all": [None],
+    "window": [None],
+    "window-twice": [0, 1],
+    "dedup-window": [0],
+    "tws-pandas": [None],
+    "tws-rows": [None],
+}
+"""The operators that can be edited; None where the query has no other."""
 MORE = [
-    ("window", "changelog-2", None),
-    ("by-key", "rocksdb-2", None),
-    ("over-all", "changelog", None),
-    ("dedup-window", "changelog-2", 0),
-    ("tws-pandas", "rocksdb", None),
+    (name, store, operator)
+    for name, store in COMBINATIONS
+    for operator in EDITABLE.get(name, [])
+    if (name, store, operator) not in EDITED
 ]
 FIXED = [("join-left-3", "rocksdb", "only aggregations"), ("session-window", "changelog", "only aggregations")]
 MORE_FIXED = [("dedup", "changelog", "only aggregations"), ("tws-ttl", "changelog", "go by the clock")]

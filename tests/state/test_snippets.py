@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
 from holdfast.state import documents, open_state
+from pages.blocks import Page
+from pages.playing import Play
 from spark.workloads import STORES, configured
 from state.recent import Recent
 
@@ -43,11 +47,16 @@ def here(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for pipeline, savepoint in savepoints.items():
             holdfast.capture(root / name, repository, pipeline=pipeline, stopped=True).savepoint(savepoint)
 
-    summed = events.groupBy("sku", "currency").sum("amount")
-    run(summed, "totals", {"totals": "before-edit", "orders": "before-upgrade"})
-    repository.find("orders").savepoint("before-rescale")
+    run(events.groupBy("sku", "currency").sum("amount"), "totals", {"totals": "before-edit"})
     recent = events.groupBy("user").transformWithState(Recent(), "user STRING, n LONG", "Update", "None")
     run(recent, "sessions", {"sessions": "before-edit"})
+    counted = events.groupBy("sku").agg(F.count("*").alias("count"), F.sum("amount").alias("sum"))
+    run(counted, "orders", {"orders": "before-upgrade"})
+    repository.find("orders").savepoint("before-rescale")
+    more = [{"sku": "B-90", "amount": 12}, {"sku": "A-17", "amount": 5}]
+    (root / "in" / "more.json").write_text("\n".join(map(json.dumps, more)))
+    run(counted, "orders", {"orders": "after"})
+    (root / "data").mkdir()
     return root
 
 
@@ -61,6 +70,22 @@ def play(page: str, here: Path, spark: SparkSession) -> dict[str, Any]:
     return names
 
 
+def type_commands(page: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the page's commands to the command line, and compare what they say with what it shows."""
+    monkeypatch.chdir(here / "data")
+    monkeypatch.setenv("HOLDFAST_REPO", str(here / "repository"))
+    played = Play(Page(page), here, request.getfixturevalue)
+    played.stands_for["/data/"] = f"{here}/data/"
+    played.type(*(command for block in played.page.of("console") for command in block.commands if any(command.shown)))
+
+
+def test_what_the_commands_show_of_state_is_what_they_say(
+    here: Path, spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_commands("docs/how-to/look-into-state.md", here, request, monkeypatch)
+    type_commands("docs/how-to/change-shuffle-partitions.md", here, request, monkeypatch)
+
+
 def test_rows_are_looked_at_and_written(here: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     play("docs/how-to/look-into-state.md", here, spark)
     assert "A-17" in capsys.readouterr().out
@@ -68,6 +93,7 @@ def test_rows_are_looked_at_and_written(here: Path, spark: SparkSession, capsys:
 
 
 def test_partitions_are_changed(here: Path, spark: SparkSession) -> None:
+    shutil.rmtree(here / "data/checkpoints/orders-64", ignore_errors=True)
     play("docs/how-to/change-shuffle-partitions.md", here, spark)
     assert (here / "data/checkpoints/orders-64/state/0/63").is_dir()
 

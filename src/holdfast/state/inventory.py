@@ -77,7 +77,7 @@ def is_transform(operator_name: str) -> bool:
 def take_inventory(checkpoint: Checkpoint) -> Inventory:
     """Look at the descriptions in a checkpoint. Raises StateUnreadable if it is of no Spark query."""
     manifest, records = checkpoint.manifest, checkpoint.pipeline.records
-    name = f"{checkpoint.pipeline.name}@{checkpoint.slot}"
+    name = f"{checkpoint.pipeline.name}@slot:{checkpoint.slot}"
     if manifest.engine != ENGINE:
         raise StateUnreadable(name, "it was not captured from a Spark query")
     explained = explain(records, manifest)
