@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpointer import Checkpointer
+from holdfast.decide.timeline import World
 from holdfast.draft import Description, PartitionState
 from holdfast.errors import Fenced
 from holdfast.handles import Repository, StoredPipeline, open_url
@@ -243,3 +244,18 @@ def sinking(sequence: int, **tables: Table) -> Description:
     """What a checkpoint says of its sinks: each prepared up to a sequence, and pending."""
     statuses = {name: SinkStatus(status="pending", token=table.prepare(sequence)) for name, table in tables.items()}
     return Description(sinks=statuses)
+
+
+def world_of(*generations: tuple[int, Slot | None]) -> World:
+    """Generations by how many checkpoints they have and where they began."""
+    bases = {
+        number: Base(
+            token="t",
+            generation=number,
+            from_generation=began.generation if began else None,
+            from_slot=began.number if began else None,
+        )
+        for number, (_, began) in enumerate(generations)
+    }
+    slots = {Slot(number, n) for number, (count, _) in enumerate(generations) for n in range(count)}
+    return World(claims=set(bases), bases=bases, slots=slots)

@@ -264,7 +264,7 @@ def test_a_checkpoint_shows_what_it_holds() -> None:
     newest = look(repo).latest()
     assert newest is not None
     assert (newest.epoch, newest.bytes, list(newest.operators), newest.sources) == (1, 100, ["count"], {})
-    assert repr(newest) == "<checkpoint orders@0-1, epoch 1>"
+    assert repr(newest) == "<checkpoint orders@slot:0-1, epoch 1>"
     assert NAME in repr(look(repo))
     assert [c.epoch for c in look(repo)] == [0, 1]
 

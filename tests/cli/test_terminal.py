@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.sample_repository import invoke
+from cli.terminals import ESCAPE, Terminal
 from holdfast import Repository
 from holdfast.errors import StillNeeded
 from holdfast.layout import Slot
@@ -22,31 +23,12 @@ from holdfast.report import plain, to_json
 from holdfast.text import age, clean, duration, moment, short_ids, size
 
 NASTY = "red\x1b[31m \x9b31m bell\x07 title\x1b]0;owned\x07 back\u202etxt\nnext"
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(*words: str, **environment: str) -> tuple[int, str]:
     """Run a command on a terminal of its own; gives its exit code and all that it wrote."""
-    ours, theirs = pty.openpty()
-    running = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", **environment},
-    )
-    os.close(theirs)
-    written = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # how Linux tells that the other side is closed
-            break
-        if not chunk:
-            break
-        written += chunk
-    os.close(ours)
-    return running.wait(), written.decode()
+    with Terminal([sys.executable, "-m", "holdfast", *words], **environment) as terminal:
+        return terminal.wait(), terminal.text
 
 
 def test_a_terminal_gets_colours_and_a_pipe_gets_none(orders: Repository) -> None:

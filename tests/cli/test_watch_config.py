@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from cli.sample_repository import invoke
-from holdfast import Repository
+from holdfast import Key, Repository
 from sidecar.receiving import receiving, until
 from spark.directories import MadeDirectory
 
@@ -136,10 +136,10 @@ def test_every_command_finds_the_repository_of_the_file_that_the_environment_nam
 class Running:
     """The command as a process; its events are read from the file that it writes to."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *words: str) -> None:
         self.log = file.with_suffix(".log")
         with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "holdfast", "watch", "--config", str(file), "--json"]
+            command = [sys.executable, "-m", "holdfast", "watch", "--config", str(file), "--json", *words]
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
@@ -159,8 +159,8 @@ class Running:
 
 
 @contextmanager
-def running(file: Path) -> Iterator[Running]:
-    it = Running(file)
+def running(file: Path, *words: str) -> Iterator[Running]:
+    it = Running(file, *words)
     try:
         yield it
     finally:
@@ -193,6 +193,81 @@ def test_one_process_captures_all_tells_and_takes_up_a_changed_file(file: Path, 
         assert "s3cret" not in sidecar.log.read_text()
         assert [event["receiver"] for event in sidecar.events("untold")][:1] == ["pager"]
         assert sidecar.events("stopped")[0]["captures"] == 3
+
+
+VAULT = """
+[repository]
+url = "vault"
+{key}
+[pipelines.orders]
+directory = "ck/orders"
+every = "1 batch"
+code = "jobs:pipeline"
+"""
+JOBS = """
+from holdfast import Pipeline
+
+class Orders(Pipeline):
+    name = "orders"
+    def __init__(self):
+        pass
+    def reach(self, repository):
+        return []
+
+pipeline = Orders()
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ('key_file = "key"', []),
+        ("key_command = \"cat '{key}'\"", []),
+        ("", ["--key-file", "{key}"]),
+        ('key_file = "of another repository"', ["--key-command", "cat '{key}'"]),
+    ],
+)
+def test_an_encrypted_repository_is_watched_and_its_code_asked_with_the_key_that_was_given(
+    key: str, words: list[str], file: Path, tmp_path: Path
+) -> None:
+    secret = Key.generate()
+    secret.save(tmp_path / "key")
+    vault = holdfast.open(str(tmp_path / "vault"), create=True, key=secret)
+    made = ran(tmp_path / "ck" / "orders")
+    # Where nothing is stored yet, the code is asked a minute later.
+    holdfast.capture(made.root, vault, pipeline="orders")
+    made.batch()
+    (tmp_path / "jobs.py").write_text(JOBS)
+    file.write_text(VAULT.format(key=key.format(key=tmp_path / "key")))
+    with running(file, *(word.format(key=tmp_path / "key") for word in words)) as sidecar:
+        sidecar.until(lambda: sidecar.captured() == {"orders"})
+        sidecar.until(lambda: sidecar.events("done") + sidecar.events("undone"))
+        assert [event["kind"] for event in sidecar.events("done")] == ["way back"]
+        assert sidecar.end() == 0
+    assert secret.text().partition(":")[2] not in sidecar.log.read_text()
+
+
+def test_without_its_key_an_encrypted_repository_is_not_watched_and_a_key_too_many_is_not_ignored(
+    file: Path, tmp_path: Path
+) -> None:
+    Key.generate().save(tmp_path / "key")
+    holdfast.open(str(tmp_path / "vault"), create=True, key=Key.from_file(tmp_path / "key"))
+    assert "HF-5042" in invoke("watch", "--config", str(file), "--key-file", str(tmp_path / "key")).err
+    file.write_text(VAULT.format(key=""))
+    assert "HF-5040" in invoke("watch", "--config", str(file)).err
+
+
+def test_every_command_opens_the_repository_with_the_key_of_the_file_that_the_environment_names(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Key.generate().save(tmp_path / "key")
+    holdfast.open(str(tmp_path / "vault"), create=True, key=Key.from_file(tmp_path / "key"))
+    file.write_text(VAULT.format(key='key_file = "key"'))
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
+    assert invoke("list").code == 0
+    assert "HF-5040" in invoke("list", "--repo", str(tmp_path / "vault")).err, "the key goes with its repository"
+    found = invoke("doctor", "--config", str(file), "--json").document
+    assert [row["status"] for row in found["results"] if row["what"] == "repository"] == ["ok"]
 
 
 def test_a_state_that_can_not_be_kept_ends_it_at_once(file: Path, tmp_path: Path) -> None:

@@ -80,10 +80,13 @@ def test_an_empty_file_asks_for_nothing(file: Path) -> None:
 
 
 def test_relative_paths_begin_where_the_file_lies(file: Path) -> None:
-    file.write_text('state = "s.json"\n[repository]\nurl = "repo"\n[pipelines.a]\ndirectory = "s3a://b/a"')
+    file.write_text(
+        'state = "s.json"\n[repository]\nurl = "repo"\nkey_file = "key"\n[pipelines.a]\ndirectory = "s3a://b/a"'
+    )
     config = read_config(file)
     assert config.repository is not None
     assert (config.state, config.repository.url) == (str(file.parent / "s.json"), str(file.parent / "repo"))
+    assert config.repository.key_file == str(file.parent / "key")
     assert config.pipelines["a"].directory == "s3a://b/a"
 
 
@@ -109,6 +112,7 @@ def test_relative_paths_begin_where_the_file_lies(file: Path) -> None:
         ("[alerts.to.chat]\ncommand = []", "alerts.to.chat", "is empty"),
         ("[alerts.to.chat]\ncommand = ['x']\nheaders = {a = 'b'}", "alerts.to.chat", "go with a webhook"),
         ("[repository]\nurl = 's3://b'\noptions = {k = '{env:NOT_THERE}'}", "repository.options.k", "no NOT_THERE"),
+        ("[repository]\nurl = 'r'\nkey_file = 'k'\nkey_command = 'c'", "repository", "give one of them"),
         ("[repository]\nurl = '{file:none}'", "repository.url", "none can't be read: No such file"),
     ],
 )

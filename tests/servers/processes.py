@@ -26,9 +26,17 @@ class ServerFailed(Exception):
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str], folder: Path, ready: Callable[[], bool], environment: Mapping[str, str]
+    command: Sequence[str],
+    folder: Path,
+    ready: Callable[[], bool],
+    environment: Mapping[str, str],
+    *,
+    killed: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends; it begins when the server is ready. The folder goes with it."""
+    """Run a server until the block ends; it begins when the server is ready. The folder goes with it.
+
+    With `killed` it is killed then, in the middle of whatever it does, and the folder stays.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}.log"
     with log.open("wb") as output:
@@ -45,8 +53,11 @@ def running(
         _wait_until(ready, process, log)
         yield process
     finally:
+        if killed:
+            _kill(process)
         _end(process)
-        shutil.rmtree(folder, ignore_errors=True)
+        if not killed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def answers_http(port: int) -> Callable[[], bool]:
@@ -104,6 +115,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(20)
+    _kill(process)
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

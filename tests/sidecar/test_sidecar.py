@@ -16,6 +16,7 @@ from holdfast import Repository
 from holdfast.config import read_config
 from holdfast.sidecar import Sidecar
 from holdfast.sidecar.events import Done, Event, NotTaken, NotYetOurs, Undone
+from holdfast.sidecar.receivers import Webhook
 from holdfast.spark.watch import Captured, Ended, Failed
 from holdfast.spark.watch_each import find_directories
 from holdfast.store import Directory
@@ -188,13 +189,14 @@ def test_damage_is_told_and_over_only_once_the_very_bytes_are_good_again(cluster
     cluster.write(cluster.watched("orders"), '[check]\nevery = "200ms"\nread_data = 100')
     with cluster.running():
         until(lambda: cluster.captured("orders"))
-        flip(cluster.pack_of("orders"))
+        pack = cluster.pack_of("orders")
+        flip(pack)
         cluster.until_told("firing damage/orders")
     cluster.write(cluster.watched("orders"), '[check]\nevery = "200ms"\nread_data = 0')
     with cluster.running() as told:
         until(lambda: sum(isinstance(event, Done) for _, event in told) >= 3)
         assert len(cluster.inbox.taken) == 1, "a check that does not read it does not clear it"
-        flip(cluster.pack_of("orders"))
+        flip(pack)
         cluster.until_told("firing damage/orders", "resolved damage/orders")
 
 
@@ -281,6 +283,43 @@ def test_a_receiver_that_misbehaves_stops_nothing_and_is_tried_again(
         cluster.inbox.answer = 204
         cluster.until_told("firing checkpoint-age/gone")
     assert (cluster.root / "told").read_text().count("firing") == 1
+
+
+def test_words_that_neither_json_nor_the_environment_can_carry_are_told_all_the_same(cluster: Cluster) -> None:
+    """The name of a file need not be text, and an error may repeat it."""
+    cluster.query("orders")
+    other = f'[alerts.to.file]\ncommand = ["sh", "-c", "cat >> {cluster.root}/told"]'
+    cluster.write(cluster.watched("orders") + 'code = "jobs:orders"', other)
+    odd = {"v\udcff1": "the file a\udcff\0b is gone"}
+    cluster.reach = [
+        {"savepoints": [name], "on_timeline": True, "sinks": {"table": why}, "sources": [], "replay_until_ms": None}
+        for name, why in odd.items()
+    ]
+    with cluster.running():
+        cluster.until_told("firing way-back/orders/table")
+        until(lambda: (cluster.root / "told").exists())
+    assert "v\\udcff1" in cluster.inbox.taken[0]["summary"]
+    assert "a\\udcff\\x00b is gone" in cluster.inbox.taken[0]["summary"]
+
+
+@pytest.mark.parametrize("error", [ValueError("embedded null byte"), RuntimeError("http://host/s3cret")])
+def test_a_receiver_that_raises_whatever_it_likes_is_tried_again_and_told_later(
+    cluster: Cluster, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.decide.alerts.FIRST_RETRY", 0.05)
+    left, send = [error], Webhook.send
+
+    def fails_once(webhook: Webhook, document: bytes, variables: Mapping[str, str]) -> None:
+        if left:
+            raise left.pop()
+        send(webhook, document, variables)
+
+    monkeypatch.setattr(Webhook, "send", fails_once)
+    cluster.write('[pipelines.gone]\ncheckpoint_age = "1ms"')
+    with cluster.running() as told:
+        cluster.until_told("firing checkpoint-age/gone")
+    [failed] = [event for _, event in told if isinstance(event, NotTaken)]
+    assert failed.why == f"it could not be sent ({type(error).__name__})"
 
 
 def test_a_sidecar_ends_although_a_receiver_hangs(cluster: Cluster) -> None:

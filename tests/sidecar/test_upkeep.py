@@ -14,6 +14,19 @@ from holdfast.decide.alerts import WayBack
 from holdfast.errors import UserCodeFailed
 from holdfast.sidecar.upkeep import Halted, ask_in_a_process, ways_back
 
+JOBS = """
+from holdfast import Pipeline
+
+class Orders(Pipeline):
+    name = "orders"
+    def __init__(self):
+        pass
+    def reach(self, repository):
+        return repository.pipelines()
+
+pipeline = Orders()
+"""
+
 
 def row(*savepoints: str, on_timeline: bool = True, **more: Any) -> dict[str, Any]:
     plain = {"sinks": {}, "sources": [], "replay_until_ms": None}
@@ -53,6 +66,14 @@ def test_code_that_can_not_be_asked_is_told(tmp_path: Path, code: str, why: str)
     ask = ask_in_a_process(repository, ReachTable(timeout=seconds), tmp_path, threading.Event())
     with pytest.raises(UserCodeFailed, match=why):
         ask("orders", code)
+
+
+def test_code_is_asked_with_the_key_that_the_sidecar_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_KEY_FILE", str(tmp_path / "of another repository"))
+    (tmp_path / "jobs_that_answer.py").write_text(JOBS)
+    repository = holdfast.open(str(tmp_path / "vault"), create=True, key=holdfast.Key.generate())
+    ask = ask_in_a_process(repository, ReachTable(), tmp_path, threading.Event())
+    assert ask("orders", "jobs_that_answer:pipeline") == []
 
 
 def test_an_answer_is_not_waited_for_when_the_sidecar_ends(tmp_path: Path) -> None:

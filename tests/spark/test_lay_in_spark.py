@@ -65,7 +65,7 @@ def laid(checkpoint: Checkpoint, destination: str | Path, **more: Any) -> Laid:
 # ---- state ----
 
 
-@pytest.mark.parametrize("name", [pytest.param("join-left-4", marks=pytest.mark.soak), "tws-pandas"])
+@pytest.mark.parametrize("name", ["join-left-4", pytest.param("tws-pandas", marks=pytest.mark.soak)])
 def test_operators_with_schemas_of_their_own_go_on_in_another_place(
     spark: RemoteSpark, repository: Repository, tmp_path: Path, name: str
 ) -> None:

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.text import moment
 
 if TYPE_CHECKING:
+    from holdfast.config import RepositoryTable
     from holdfast.handles import Repository
     from holdfast.repository.root import GivenKey
     from holdfast.store import RetryPolicy
@@ -43,21 +44,21 @@ class Session:
 
     @property
     def url(self) -> str | None:
-        return self._named[0]
+        return self._table.url if self._table else self.given_url
 
     @property
     def options(self) -> dict[str, str]:
-        return self._named[1]
+        return {**self._table.options, **self.given_options} if self._table else self.given_options
 
     @cached_property
-    def _named(self) -> tuple[str | None, dict[str, str]]:
+    def _table(self) -> RepositoryTable | None:
+        """What the file of HOLDFAST_CONFIG says of the repository, if nothing nearer names one."""
         file = os.environ.get("HOLDFAST_CONFIG")
         if self.given_url or not file:
-            return self.given_url, self.given_options
+            return None
         from holdfast.config import read_repository
 
-        table = read_repository(file)
-        return (table.url, {**table.options, **self.given_options}) if table else (None, self.given_options)
+        return read_repository(file)
 
     def require_url(self) -> str:
         if not self.url:
@@ -72,15 +73,21 @@ class Session:
 
         return open_url(url, create=create, options=options, retry=self.retry(), key=key)
 
-    def key(self) -> GivenKey:
-        """The key of the repository, as --key-file or --key-command gives it, or else the environment."""
+    def key(self, table: RepositoryTable | None = None) -> GivenKey:
+        """The key of the repository: as --key-file or --key-command gives it, else the file, else the environment.
+
+        `table` is what a file says of the repository, if it is not the file of HOLDFAST_CONFIG.
+        """
         from holdfast.encryption.keys import Key
 
-        if self._key_file and self._key_command:
+        file, command, said = self._key_file, self._key_command, table or self._table
+        if file and command:
             raise click.UsageError("Give --key-file or --key-command, not both.")
-        if self._key_file:
-            return Key.from_file(self._key_file)
-        return Key.from_command(self._key_command) if self._key_command else "environment"
+        if said is not None and not (file or command):
+            file, command = said.key_file, said.key_command
+        if file:
+            return Key.from_file(file)
+        return Key.from_command(command) if command else "environment"
 
     def retry(self) -> RetryPolicy | None:
         """How long to keep trying, if that was said."""

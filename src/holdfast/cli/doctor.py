@@ -77,19 +77,20 @@ def _examined(
     yield from examine_machine()
     yield from examine_disk()
     url, store_options, retry = session.given_url, session.given_options, session.retry()
+    table = None
     if file is not None:
         from holdfast.config import read_config
 
         config = read_config(file)
         yield from examine_config(config, Path(file), retry)
-        if config.repository is not None:
-            url, store_options = config.repository.url, config.repository.options
+        if (table := config.repository) is not None:
+            url, store_options = table.url, table.options
     else:
         url, store_options = session.url, session.options
     for directory in directories:
         yield from examine_directory(f"directory {directory}", directory, options, retry)
     if url:
-        yield from examine_repository(url, store_options, retry, session.key())
+        yield from examine_repository(url, store_options, retry, session.key(table))
 
 
 def _show(session: Session, results: list[Result]) -> None:

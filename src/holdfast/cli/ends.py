@@ -51,9 +51,6 @@ class Ends:
     def source(self, patience: float | None = None) -> Repository:
         return self._open(*self._source, patience=patience)
 
-    def target(self) -> Repository:
-        return self._open(*self._target, create=self._init)
-
     def both(self) -> tuple[Repository, Repository]:
         """Both of them. Raises WouldDecrypt before anything is made, and NotEncrypted for a key that opens neither."""
         from holdfast.encryption.keys import has_key
@@ -64,10 +61,23 @@ class Ends:
         url, _, key_file = self._target
         if self._init and origin.keys and not (self.decrypt or key_file or has_key()):
             raise WouldDecrypt(origin.url, redact(url))
-        destination = self.target()
+        destination = self._open(*self._target, create=self._init)
         if has_key() and origin.keys is None and destination.keys is None:
             raise NotEncrypted(destination.url)
         return origin, destination
+
+    def target_alone(self) -> Repository:
+        """The target, where the source may be gone: it is never made, and must be encrypted if a key is given.
+
+        Raises NotEncrypted: without the source nobody knows whether the key is that one's. `--decrypt` says that it is.
+        """
+        from holdfast.encryption.keys import has_key
+        from holdfast.errors import NotEncrypted
+
+        destination = self._open(*self._target)
+        if has_key() and destination.keys is None and not self.decrypt:
+            raise NotEncrypted(destination.url)
+        return destination
 
     def _open(
         self,

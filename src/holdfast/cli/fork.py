@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -24,8 +24,10 @@ MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
     click.Option(["--to"], metavar="REF", help="The checkpoint that the pipeline MODULE:ATTR begins at."),
     *HOME,
     ACCEPT,
+    click.Option(["--dry-run"], is_flag=True, help="With --to: say what would be done, and do nothing."),
     *LAYING,
     examples="""
+    holdfast fork jobs.orders_v2:pipeline --to orders@before-upgrade --dry-run
     holdfast fork jobs.orders_v2:pipeline --to orders@before-upgrade
     holdfast fork orders /data/checkpoints/orders-experiment
     holdfast fork orders@before-upgrade s3a://bucket/checkpoints/orders-4.3 --spark 4.3
@@ -39,6 +41,7 @@ def command(
     checkpoint_dir: str | None,
     dir_option: tuple[tuple[str, str], ...],
     accept: tuple[str, ...],
+    dry_run: bool,
     **said: Any,
 ) -> None:
     """Begin the pipeline MODULE:ATTR, which has a name and sinks of its own, at a checkpoint of another.
@@ -52,24 +55,37 @@ def command(
     if to is not None:
         if destination is not None or not MODULE.fullmatch(reference):
             raise click.UsageError("With --to REF comes the pipeline that is to begin there: MODULE:ATTR, and no DEST.")
-        _fork_pipeline(session, reference, to, checkpoint_dir, dict(dir_option), accept)
+        _refuse(said, "is for a directory: it does not go with --to.")
+        place = {"checkpoint_dir": checkpoint_dir, "options": dict(dir_option)}
+        _fork_pipeline(session, reference, to, dry_run, accept=accept, **place)
         return
     if destination is None:
         raise click.UsageError("Give REF and DEST, or MODULE:ATTR and --to REF.")
+    ours = {"checkpoint_dir": checkpoint_dir, "dir_option": dir_option, "accept": accept, "dry_run": dry_run}
+    _refuse(ours, "is for a pipeline: it goes with MODULE:ATTR and --to.")
     checkpoint = session.repository().find(reference)
     with session.output.progress("fork") as progress:
         forked = checkpoint.fork(destination, progress, **laying(session, said))
     show_laid(session, "Forked", checkpoint, forked)
 
 
-def _fork_pipeline(
-    session: Session, target: str, to: str, directory: str | None, options: dict[str, str], accept: Sequence[str]
-) -> None:
+def _refuse(said: Mapping[str, Any], why: str) -> None:
+    """What has no effect must not be said: it may be what somebody counts on."""
+    for name, value in said.items():
+        if value:
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def _fork_pipeline(session: Session, target: str, to: str, dry_run: bool, **said: Any) -> None:
     from holdfast.cli.loading import load_pipeline
+    from holdfast.cli.plan import show_plan
 
     repository = session.repository()
     pipeline = load_pipeline(target)
-    checkpoint = pipeline.fork(repository, of=to, checkpoint_dir=directory, options=options, accept=accept)
+    if dry_run:
+        show_plan(session, pipeline.plan(repository, of=to, **said))
+        return
+    checkpoint = pipeline.fork(repository, of=to, **said)
     name = f"{pipeline.name}@slot:{checkpoint.slot}"
     if session.as_json:
         session.document({"pipeline": pipeline.name, "of": to, "checkpoint": name, "epoch": checkpoint.epoch})

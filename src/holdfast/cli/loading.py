@@ -6,13 +6,17 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.errors import HoldfastError, NotLoadable, UserCodeFailed
+from holdfast.decide.fitting import least_java
+from holdfast.decide.spark_versions import Version, parse_version
+from holdfast.errors import HoldfastError, JavaMissing, NotLoadable, UserCodeFailed
+from holdfast.spark.java import use_java
 
 if TYPE_CHECKING:
     from holdfast.pipeline.pipeline import Pipeline
@@ -20,13 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["TARGET", "load_pipeline"]
 
 TARGET = click.Argument(["target"], metavar="MODULE:ATTR")
+NO_JAVA = "JAVA_GATEWAY_EXITED"
+"""What PySpark calls it."""
 
 
 def load_pipeline(target: str) -> Pipeline:
     """The pipeline that MODULE:ATTR names: ATTR is one, or a function without arguments that returns one.
 
-    The current folder can be imported from. Raises NotLoadable if there is no such thing, and UserCodeFailed if the
-    module or the function raises.
+    The current folder can be imported from, and Spark finds a Java as `holdfast doctor` does. Raises NotLoadable if
+    there is no such thing, UserCodeFailed if the module or the function raises, and JavaMissing if that was for want
+    of a Java.
     """
     module, colon, attribute = target.partition(":")
     if not (module and colon and attribute):
@@ -34,19 +41,43 @@ def load_pipeline(target: str) -> Pipeline:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = _import(target, module)
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            raise NotLoadable(target, f"{module} has no {attribute}")
-        found = getattr(found, name)
-    # Only now: pyspark takes a while, and what is wrong above is told without it.
-    from holdfast.pipeline.pipeline import Pipeline
+    with _java():
+        found = _import(target, module)
+        for name in attribute.split("."):
+            if not hasattr(found, name):
+                raise NotLoadable(target, f"{module} has no {attribute}")
+            found = getattr(found, name)
+        # Only now: pyspark takes a while, and what is wrong above is told without it.
+        from holdfast.pipeline.pipeline import Pipeline
 
-    made = _call(target, found) if callable(found) and not isinstance(found, Pipeline) else found
+        made = _call(target, found) if callable(found) and not isinstance(found, Pipeline) else found
     if not isinstance(made, Pipeline):
         returned = "returns" if made is not found else "is"
         raise NotLoadable(target, f"it {returned} a {type(made).__name__}, not a holdfast.Pipeline")
     return made
+
+
+@contextmanager
+def _java() -> Iterator[None]:
+    """PySpark finds the Java that we find. A module may bring its own: that there is none is told only if it fails."""
+    missing = None
+    try:
+        use_java(least_java(_spark()))
+    except JavaMissing as error:
+        missing = error
+    try:
+        yield
+    except UserCodeFailed as failed:
+        if missing is not None and NO_JAVA in failed.why:
+            raise missing from failed
+        raise
+
+
+def _spark() -> Version | None:
+    try:
+        return parse_version(version("pyspark"))
+    except PackageNotFoundError:
+        return None
 
 
 def _import(target: str, module: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -47,19 +48,12 @@ def command(
     repository = session.repository()
     pipeline = load_pipeline(target)
     word = to.removeprefix(f"{pipeline.name}@")
-    options = dict(dir_option)
+    said: dict[str, Any] = {"to": word, "checkpoint_dir": checkpoint_dir, "options": dict(dir_option)}
+    said |= {"accept": accept, "discard_foreign": discard_foreign}
     if dry_run:
-        plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=options)
-        show_plan(session, plan)
+        show_plan(session, pipeline.plan(repository, **said))
         return
-    done = pipeline.rewind(
-        repository,
-        to=word,
-        checkpoint_dir=checkpoint_dir,
-        options=options,
-        accept=accept,
-        discard_foreign=discard_foreign,
-    )
+    done = pipeline.rewind(repository, **said)
     if session.as_json:
         session.document(asdict(done) | {"replays": len(done.replays)})
     else:

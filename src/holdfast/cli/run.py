@@ -163,6 +163,11 @@ def show_recovery(recovery: Recovery) -> str:
     return "; ".join(said)
 
 
+def _first_line(error: Exception) -> str:
+    """What Spark says goes on with its trace."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 class _Shown:
     """Shows what happens, one line each."""
 
@@ -179,7 +184,7 @@ class _Shown:
             self._session.output.remark(f"{self._now()}  {self._name}  {show_recovery(run.recovery)}")
 
     def tell(self, event: Event) -> None:
-        from holdfast.events import CaptureFailed, CheckpointTaken, EpochCommitted
+        from holdfast.events import CaptureFailed, CheckpointTaken, EpochCommitted, EpochFailed
 
         begin = f"{self._now()}  {self._name}"
         if isinstance(event, EpochCommitted):
@@ -191,6 +196,9 @@ class _Shown:
             read = f"{event.files_read:,} files read ({size(event.bytes_read)})"
             text = f"checkpoint {event.slot} of epoch {event.epoch}: {read}, {event.seconds * 1000:.0f} ms"
             fields = {"event": "checkpoint", **asdict(event)}
+        elif isinstance(event, EpochFailed):
+            text = f"epoch {event.epoch} failed: {_first_line(event.error)}"
+            fields = {"event": "epoch failed", "epoch": event.epoch, "error": _first_line(event.error)}
         elif isinstance(event, CaptureFailed):
             text = f"a capture failed, and is tried again: {event.error}"
             fields = {"event": "capture failed", "error": str(event.error)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,13 +87,11 @@ def _show(session: Session, it: CheckpointDetails) -> None:
 def _show_spark(session: Session, it: CheckpointDetails, spark: SparkExplained) -> None:
     output = session.output
     facts = [fact for fact in _facts(session, it) if fact[0] != "artifacts"]
-    logs, log_bytes = spark.logs
-    state, state_bytes = sum(o.files for o in spark.operators), sum(o.bytes for o in spark.operators)
     facts += [
         ("query", spark.query_id),
         ("directory", spark.directory),
-        ("files", f"{amount(logs, 'log')}, {size(log_bytes)}; {state:,} of state, {size(state_bytes)}"),
-        ("state", _state_in_words(spark)),
+        ("files", spark.files_in_words),
+        ("state", spark.state_in_words),
     ]
     facts += [("restored", f"its directory was restored from {spark.restored_from}")] if spark.restored_from else []
     facts += [(name.replace("_", " "), value) for name, value in spark.remarks.items()]
@@ -106,17 +103,6 @@ def _show_spark(session: Session, it: CheckpointDetails, spark: SparkExplained) 
         output.heading(f"Settings that a restart keeps (from offsets/{it.epoch})")
         for name, value in spark.settings.items():
             output.line(f"  {name} = {value}")
-
-
-def _state_in_words(spark: SparkExplained) -> str:
-    if not spark.operators:
-        return "none: the query has no stateful operator"
-    words = [spark.provider or "a store provider that is not Spark's own"]
-    if spark.provider == "RocksDB":
-        words[0] += " with changelogs" if spark.changelog else " without changelogs"
-    format_2 = "2 (every version under a name of its own)"
-    words.append(f"checkpoint format {format_2 if spark.checkpoint_format == 2 else 1}")
-    return ", ".join([*words, f"compressed with {spark.codec}"])
 
 
 def _show_spark_sources(session: Session, spark: SparkExplained) -> None:
@@ -154,7 +140,7 @@ def _show_spark_operator(session: Session, operator: OperatorExplained) -> None:
     kind = f" ({operator.kind})" if operator.kind else ""
     output.heading(f"Operator {operator.number}: {name}{kind}, {amount(operator.partitions, 'partition')}")
     if operator.partitions > 1:
-        largest, bytes_of_it = _largest(operator)
+        largest, bytes_of_it = max(operator.sizes.items(), key=lambda item: item[1])
         output.line(f"  {size(operator.bytes)}; the largest partition is {largest} with {size(bytes_of_it)}")
     if operator.problem:
         output.line(Styled(f"  damaged: {operator.problem}", "bold red"))
@@ -166,19 +152,11 @@ def _show_spark_operator(session: Session, operator: OperatorExplained) -> None:
         Column("tables", right=True),
         Column("bytes", right=True),
     ]
-    rows: list[list[Cell]] = []
-    for store in sorted({each.store for each in operator.stores}):
-        at = [each for each in operator.stores if each.store == store]
-        counts = [max(s.version for s in at), sum(s.snapshots for s in at), sum(s.deltas for s in at)]
-        rows.append([store, *map(str, [*counts, sum(s.tables for s in at)]), size(sum(s.bytes for s in at))])
+    rows: list[list[Cell]] = [
+        [it.store, *map(str, [it.version, it.snapshots, it.deltas, it.tables]), size(it.bytes)]
+        for it in operator.summaries
+    ]
     output.table(columns, rows, indent="  ")
-
-
-def _largest(operator: OperatorExplained) -> tuple[int, int]:
-    sizes: Counter[int] = Counter()
-    for store in operator.stores:
-        sizes[store.partition] += store.bytes
-    return max(sizes.items(), key=lambda item: item[1])
 
 
 def _facts(session: Session, it: CheckpointDetails) -> list[tuple[str, Cell]]:

@@ -127,7 +127,8 @@ def _open(session: Session, config: Config) -> Repository:
     from holdfast.handles import open_url
 
     table = _named(session, config)
-    return open_url(table.url, options=table.options, retry=_retry(session, config))
+    key = session.key(config.repository)
+    return open_url(table.url, options=table.options, retry=_retry(session, config), key=key)
 
 
 def _retry(session: Session, config: Config) -> Any:

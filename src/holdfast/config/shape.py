@@ -62,7 +62,15 @@ class RepositoryTable(msgspec.Struct, kw_only=True, frozen=True):
 
     url: Annotated[str, _says("The repository: a path, or `file://`, `s3://`, `gs://`, `az://`.")]
     options: Annotated[dict[str, str], _says("Options of its store, such as credentials.")] = {}
+    key_file: Annotated[str | None, _says("A file with the key, if the repository is encrypted.")] = None
+    key_command: Annotated[
+        str | None, _says("A command that prints the key, in place of a file; it is run without a shell.")
+    ] = None
     retry: Annotated[Duration, _says("How long to keep trying when the store fails.")] = Duration("60s")
+
+    def __post_init__(self) -> None:
+        if self.key_file and self.key_command:
+            raise BadValue("repository", "has key_file and key_command: give one of them")
 
 
 class WatchTable(msgspec.Struct, kw_only=True, frozen=True):

@@ -106,13 +106,14 @@ class Teller:
                     break
 
     def _send(self, message: Message, failures: int) -> bool:
-        document = document_of(message, self._repository, now_ms())
         status, key = message.status, message.alert.key
         try:
+            document = document_of(message, self._repository, now_ms())
             self._receiver.send(msgspec.json.encode(document), variables_of(document))
-        except Refused as error:
-            retry = retry_seconds(failures + 1)
-            self._tell(message.alert.pipeline, NotTaken(self._name, status, key, str(error), retry))
+        except Exception as error:  # noqa: BLE001 - whatever it is, this thread must live: the receiver has no other
+            # The text of another error may repeat an address.
+            why = str(error) if isinstance(error, Refused) else f"it could not be sent ({type(error).__name__})"
+            self._tell(message.alert.pipeline, NotTaken(self._name, status, key, why, retry_seconds(failures + 1)))
             return False
         self._memory.record(self._name, message, now_ms())
         self._tell(message.alert.pipeline, Taken(self._name, status, key))

@@ -20,14 +20,17 @@ from holdfast.check import Fault, verify_integrity
 from holdfast.config import ReachTable
 from holdfast.decide.alerts import Newest, WayBack
 from holdfast.decide.retention import KeepPolicy
+from holdfast.encryption.keys import COMMAND, FILE, TEXT
 from holdfast.errors import HoldfastError, UserCodeFailed
 from holdfast.gc import Removed
 from holdfast.handles import Repository, StoredPipeline
 from holdfast.layout import Slot
 from holdfast.sidecar.memory import Damaged
+from holdfast.text import portable
 
 __all__ = ["Asker", "Halted", "ask_in_a_process", "check", "look", "prune", "said", "ways_back"]
 
+KEY_VARIABLES = {TEXT, FILE, COMMAND}
 NEWEST = "the newest checkpoint"
 HALT = 0.2
 
@@ -58,7 +61,7 @@ def check(stored: StoredPipeline, read_percent: float, before: Damaged | None, s
     reports += [verify_integrity(stored.records, slot, go_on) for slot in hit_before]
     faults: dict[Fault, None] = {fault: None for report in reports for fault in report.damaged}
     hit: set[Slot] = set().union(*(report.hit for report in reports))
-    return Damaged([f"{fault.where}: {fault.what}" for fault in faults], [str(slot) for slot in sorted(hit)])
+    return Damaged([portable(f"{fault.where}: {fault.what}") for fault in faults], [str(slot) for slot in sorted(hit)])
 
 
 def prune(stored: StoredPipeline, policy: KeepPolicy) -> Removed | None:
@@ -90,11 +93,14 @@ def ask_in_a_process(repository: Repository, table: ReachTable, folder: Path, st
 
     So the sidecar itself stays without Spark and without anybody's code, and nothing that these do can end it.
     """
-    address = repository.address
+    address, key = repository.address, repository.key
 
     def ask(pipeline: str, code: str) -> Sequence[Mapping[str, Any]]:
         command = [sys.executable, "-m", "holdfast", "list", code, "--reach", "--json"]
-        environment = {**os.environ, "HOLDFAST_REPO": address.url}
+        environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
+        environment["HOLDFAST_REPO"] = address.url
+        if key is not None:
+            environment[TEXT] = key.text()
         for number, (name, value) in enumerate(address.options.items()):
             # Not as an argument: others can see those.
             environment[f"HOLDFAST_REACH_{number}"] = value

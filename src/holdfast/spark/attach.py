@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
@@ -120,7 +120,8 @@ def attach(
 class Attached:
     """The captures of one running query. Usable from several threads; leaving a `with` lets go of the query.
 
-    It need not be kept. When the query ends by itself, or the interpreter does, its last batch is captured.
+    It need not be kept. When the query ends by itself, or the interpreter does, its last batch is captured; `then` is
+    called after the query's own end.
     """
 
     def __init__(
@@ -131,13 +132,14 @@ class Attached:
         schedule: Schedule,
         sender: Sender | None = None,
         tell: Listener = nobody,
+        then: Callable[[], None] = lambda: None,
     ) -> None:
         self.pipeline = pipeline
         self._live = live
         self._directory = capturer.directory
         self._sender = sender
         self._process = os.getpid()
-        self._follower = Follower(live, capturer, schedule, tell)
+        self._follower = Follower(live, capturer, schedule, tell, then)
 
     def __repr__(self) -> str:
         return f"<holdfast attached to query {self._live.id} as {self.pipeline.name!r}>"

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from holdfast.draft import Description, Draft
 from holdfast.errors import (
@@ -48,7 +49,10 @@ from holdfast.spark.succession import (
 )
 from holdfast.store.directory import Directory, FileStat, Look
 
-__all__ = ["LIMITS", "Capturer", "NotYet", "Same", "Taken"]
+__all__ = ["LIMITS", "Add", "Capturer", "NotYet", "Same", "Taken"]
+
+Add: TypeAlias = Callable[[Draft, Description], Description]
+"""Adds to what is said of a checkpoint."""
 
 ATTEMPTS = 20
 OLDER = 10
@@ -99,7 +103,7 @@ class Capturer:
     `always_claim` makes the first one begin a generation of its own; otherwise captures share the one that names the
     query. `spark_version` is written down if it is known; of a `file_sink` of the query the log is kept along.
     A `mover` moves large captures in its own way. Whoever has claimed a generation already gives it as `standing`, and
-    may `add` to what is said of each cut.
+    may `add` to what is said of each cut: asked with the epoch before anything is uploaded, done after it.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class Capturer:
         mover: Mover | None = None,
         limits: Limits = LIMITS,
         standing: Standing | None = None,
-        add: Callable[[Draft, Description], Description] | None = None,
+        add: Callable[[int], Add] | None = None,
     ) -> None:
         self.records = records
         self.directory = directory
@@ -310,14 +314,15 @@ class Capturer:
         if publisher.tip is not None and self._holds(publisher.tip, cut.epoch):
             # Another capture published it between our look and our claim: it is in what the generation began from.
             return None
+        add = self._add(cut.epoch) if self._add is not None else None
         draft = publisher.begin(cut.epoch, requests=requests)
         try:
             read = fill(draft, cut, self.directory, self._limits.single, self._mover)
             about = describe_cut(cut, self.directory.url, self._spark_version)
             if self._file_sink is not None:
                 about = keep_sink_log(draft, self._file_sink, about)
-            if self._add is not None:
-                about = self._add(draft, about)
+            if add is not None:
+                about = add(draft, about)
             is_whole = self._still_there(read)
         except (ObjectMissing, ChangedWhileRead):
             is_whole = False

@@ -5,6 +5,7 @@ All from the manifest, but for the names of the operators: those stand in small 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.describe import DIRECTORY, QUERY_ID
 from holdfast.spark.logs import CODEC, PROVIDER, Malformed, parse_operator
 from holdfast.spark.state import StateFile, parse_state_file, provider_of
+from holdfast.text import amount, size
 
 __all__ = [
     "OperatorExplained",
@@ -23,6 +25,7 @@ __all__ = [
     "SourceExplained",
     "SparkExplained",
     "StoreExplained",
+    "StoreSummary",
     "explain",
     "settings",
 ]
@@ -78,6 +81,18 @@ class StoreExplained:
 
 
 @dataclass(frozen=True)
+class StoreSummary:
+    """One store over all partitions: the highest version, and how many files of each sort there are."""
+
+    store: str
+    version: int
+    snapshots: int
+    deltas: int
+    tables: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class OperatorExplained:
     """A stateful operator. `name` is Spark's, `kind` says what it does; both are empty where nothing tells them."""
 
@@ -89,6 +104,32 @@ class OperatorExplained:
     files: int
     bytes: int
     problem: str | None = None
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The bytes of each partition, over all its stores."""
+        found: Counter[int] = Counter()
+        for store in self.stores:
+            found[store.partition] += store.bytes
+        return dict(found)
+
+    @property
+    def summaries(self) -> list[StoreSummary]:
+        """Its stores by name."""
+        at: dict[str, list[StoreExplained]] = {}
+        for each in self.stores:
+            at.setdefault(each.store, []).append(each)
+        return [
+            StoreSummary(
+                store=store,
+                version=max(each.version for each in found),
+                snapshots=sum(each.snapshots for each in found),
+                deltas=sum(each.deltas for each in found),
+                tables=sum(each.tables for each in found),
+                bytes=sum(each.bytes for each in found),
+            )
+            for store, found in sorted(at.items())
+        ]
 
 
 @dataclass(frozen=True)
@@ -110,6 +151,25 @@ class SparkExplained:
     """The checkpoint that the directory was restored from before this one was captured there."""
     logs: tuple[int, int]
     """How many files of logs there are, and their bytes: metadata, offsets, commits and what sources keep."""
+
+    @property
+    def state_in_words(self) -> str:
+        """How the state is stored."""
+        if not self.operators:
+            return "none: the query has no stateful operator"
+        words = [self.provider or "a store provider that is not Spark's own"]
+        if self.provider == "RocksDB":
+            words[0] += " with changelogs" if self.changelog else " without changelogs"
+        format_2 = "2 (every version under a name of its own)"
+        words.append(f"checkpoint format {format_2 if self.checkpoint_format == 2 else 1}")
+        return ", ".join([*words, f"compressed with {self.codec}"])
+
+    @property
+    def files_in_words(self) -> str:
+        """How many files of logs and of state there are, and their bytes."""
+        logs, log_bytes = self.logs
+        state, state_bytes = sum(o.files for o in self.operators), sum(o.bytes for o in self.operators)
+        return f"{amount(logs, 'log')}, {size(log_bytes)}; {state:,} of state, {size(state_bytes)}"
 
 
 def explain(records: PipelineRecords, manifest: Manifest) -> SparkExplained:

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -78,13 +79,20 @@ class _Demand:
 class Follower:
     """Captures one query until it ends, is let go of, or another takes the pipeline over. Safe from several threads.
 
-    The capturer is its own from now on, and is closed at the end.
+    The capturer is its own from now on, and is closed at the end. `then` is called once the query has ended and there
+    is nothing more to capture of it.
     """
 
     def __init__(
-        self, live: LiveQuery, capturer: Capturer, schedule: Schedule, tell: events.Listener = events.nobody
+        self,
+        live: LiveQuery,
+        capturer: Capturer,
+        schedule: Schedule,
+        tell: events.Listener = events.nobody,
+        then: Callable[[], None] = lambda: None,
     ) -> None:
         self._tell = tell
+        self._then = then
         self._live = live
         self._capturer = capturer
         self._schedule = schedule
@@ -156,6 +164,8 @@ class Follower:
             self._wait()
         self._capturer.close()
         self._capturer.directory.close()
+        if self._live.state() != "running":
+            self._then()
 
     def _step(self) -> bool:
         """Look at the query and capture what is due; False when that was the last time."""
