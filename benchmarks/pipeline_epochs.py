@@ -33,6 +33,7 @@ from holdfast.sinks import Delta, Iceberg, Parquet
 from holdfast.sinks.contract import Sink
 
 MORE, FASTER = 1.10, 1.5
+LONGEST_SECONDS = 120
 MICROSECONDS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
@@ -51,12 +52,13 @@ class Turn:
                 raise InterruptedError("the benchmark is over")
 
     def await_arrival(self) -> None:
-        self._arrived.acquire()
+        if not self._arrived.acquire(timeout=LONGEST_SECONDS):
+            raise TimeoutError("a query does not come to its next batch: it has failed, most likely")
 
     def take(self) -> None:
         """Let it on, and wait until its next batch is there."""
         self._go.release()
-        self._arrived.acquire()
+        self.await_arrival()
 
 
 class Cost(NamedTuple):

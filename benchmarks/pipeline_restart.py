@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def of_a_driver(folder: Path, keys: int, rounds: int) -> Comparison:
     def restart(side: Side) -> Callable[[], object]:
         [name] = [name for name, start in STARTS.items() if start is side.start]
         command = [sys.executable, "-m", "benchmarks.pipeline_restart", "--drive", name, str(side.folder)]
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # A package that is installed has its bytecode: some machines say that none is to be written.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         side.await_commit()
         return driver.wait
 
