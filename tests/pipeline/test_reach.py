@@ -19,13 +19,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cli.sample_repository import invoke
-from holdfast.config import ReachTable, read_config
+from holdfast.config import DrillTable, ReachTable, read_config
 from holdfast.decide.alerts import WayBack
-from holdfast.errors import SinksAhead, SourcesGone, UserCodeFailed
+from holdfast.errors import SinksAhead, SourcesGone, VerbFailed
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.reach import Reach
 from holdfast.sidecar import Sidecar
-from holdfast.sidecar.upkeep import ask_in_a_process, ways_back
+from holdfast.sidecar.outside import Outside
+from holdfast.sidecar.upkeep import ways_back
 from holdfast.sinks import Iceberg, Parquet, SQLite
 from holdfast.sinks.contract import Sink
 from pipeline.place import NOW, Place
@@ -333,12 +334,14 @@ def sums():
 
 
 @pytest.mark.soak
-def test_a_sidecar_asks_in_a_process_of_its_own_which_starts_spark(place: Place) -> None:
+def test_a_sidecar_asks_and_drills_in_a_process_of_its_own_which_starts_spark(place: Place) -> None:
     place.inputs(3)
     place.run(every="1 batch")
     (place.root / "jobs_of_sidecar.py").write_text(STARTED.format(root=str(place.root)))
-    ask = ask_in_a_process(place.repository, ReachTable(), place.root, threading.Event())
-    found = ways_back(ask("sums", "jobs_of_sidecar:sums"))
+    outside = Outside(place.repository, place.root, threading.Event())
+    found = ways_back(outside.reach(ReachTable(), "sums", "jobs_of_sidecar:sums"))
     assert found == [WayBack("the newest checkpoint", {}, [])]
-    with pytest.raises(UserCodeFailed, match="it makes the pipeline 'sums', not 'other'"):
-        ask("other", "jobs_of_sidecar:sums")
+    with pytest.raises(VerbFailed, match="it makes the pipeline 'sums', not 'other'"):
+        outside.reach(ReachTable(), "other", "jobs_of_sidecar:sums")
+    drilled = outside.drill(DrillTable(start=True), "sums", "jobs_of_sidecar:sums")
+    assert [step["name"] for step in drilled["steps"]] == ["find", "restore", "read back", "start"]

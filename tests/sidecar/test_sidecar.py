@@ -56,8 +56,8 @@ class Cluster:
         self.file = root / "holdfast.toml"
         self.reach: list[Mapping[str, Any]] = []
 
-    def query(self, name: str, batches: int = 3) -> MadeDirectory:
-        made = MadeDirectory(self.root / "ck" / name)
+    def query(self, name: str, batches: int = 3, operators: int = 1) -> MadeDirectory:
+        made = MadeDirectory(self.root / "ck" / name, operators=operators)
         for _ in range(batches):
             made.batch()
         return made
@@ -119,6 +119,45 @@ def flip(file: Path, at: int = 10) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 1
     file.write_bytes(data)
+
+
+# ---- copies and drills ----
+
+
+def test_every_pipeline_is_copied_and_drilled_on_its_schedule_and_that_is_remembered(cluster: Cluster) -> None:
+    made = [cluster.query(name, operators=0) for name in ("orders", "clicks")]
+    other = holdfast.open(str(cluster.root / "other"), create=True)
+    copies = '[copies.vault]\nurl = "other"\nevery = "200ms"\n[drill]\nevery = "1h"\nscratch = "."'
+    cluster.write(cluster.watched("orders", "clicks"), copies)
+
+    def level() -> bool:
+        """Whether the other repository holds the newest batch that was captured of each."""
+        newest = [other.pipeline(name).latest() for name in ("orders", "clicks") if other.pipeline(name).exists()]
+        return [found.epoch for found in newest if found] == [each.next_batch - 1 for each in made]
+
+    with cluster.running() as told:
+        until(level, lambda: told)
+        until(lambda: sum(isinstance(e, Done) and e.kind == "drill" for _, e in told) == 2, lambda: told)
+        for each in made:
+            each.batch()
+        until(level, lambda: told)
+        assert {event.kind for _, event in told if isinstance(event, Done)} == {"copy to vault", "drill"}
+    made[0].batch()
+    with cluster.running() as again:
+        until(level, lambda: again)
+    assert not [event for _, event in again if isinstance(event, Done) and event.kind == "drill"], "done an hour ago"
+
+
+def test_a_copy_that_keeps_failing_is_told_once_and_stops_nothing(cluster: Cluster) -> None:
+    cluster.query("orders")
+    cluster.write(cluster.watched("orders"), '[copies.vault]\nurl = "other"\nevery = "200ms"')
+    with cluster.running() as told:
+        cluster.until_told("firing upkeep/orders/copy to vault")
+        assert "is not a Holdfast repository" in cluster.inbox.taken[0]["summary"]
+        assert cluster.captured("orders")
+        holdfast.open(str(cluster.root / "other"), create=True)
+        cluster.until_told("firing upkeep/orders/copy to vault", "resolved upkeep/orders/copy to vault")
+    assert [event.kind for _, event in told if isinstance(event, Done)] == ["copy to vault"]
 
 
 # ---- the alerts ----

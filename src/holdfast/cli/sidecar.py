@@ -158,6 +158,8 @@ def show_config(session: Session, file: str) -> None:
                 "state": str(path),
                 "pipelines": {name: dict(facts) for name, facts in _pipelines(config)},
                 "check": _check(config),
+                "copies": dict(_copies(config)),
+                "drill": _drill(config),
                 "alerts": dict(_alerts(config)),
                 "receivers": {name: receiver.shown for name, receiver in config.alerts.to.items()},
                 "not_available": list(not_available(config)),
@@ -166,7 +168,8 @@ def show_config(session: Session, file: str) -> None:
         return
     output = session.output
     facts: list[tuple[str, Cell]] = [("repository", redact(table.url)), ("state", str(path)), ("check", _check(config))]
-    output.facts(facts)
+    facts += [(f"copy to {name}", what) for name, what in _copies(config)]
+    output.facts([*facts, ("drill", _drill(config))])
     rows = [[name, *(value or "-" for value in facts.values())] for name, facts in _pipelines(config)]
     if rows:
         output.heading("Pipelines")
@@ -223,6 +226,19 @@ def _check(config: Config) -> str:
         return "never"
     read = f", reading {config.check.read_data:g} % of the data" if config.check.read_data else ""
     return f"every {config.check.every.text}{read}"
+
+
+def _copies(config: Config) -> Iterator[tuple[str, str]]:
+    from holdfast.store.address import redact
+
+    for name, table in config.copies.items():
+        yield name, f"{redact(table.url)}, every {table.every.text}"
+
+
+def _drill(config: Config) -> str:
+    if config.drill is None:
+        return "never"
+    return f"every {config.drill.every.text}{', with a start of Spark' if config.drill.start else ''}"
 
 
 def _alerts(config: Config) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 REFERENCE = re.compile(r"\{(env|file):([^{}]*)\}")
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-PATHS = {"url", "directory", "file_sink", "state", "key_file"}
+PATHS = {"url", "directory", "file_sink", "state", "key_file", "scratch"}
 """Keys that name a place: a relative path begins where the file lies."""
 PARSERS: dict[Any, Callable[[str], Any]] = {Duration: Duration.of, Schedule: parse_every}
 

@@ -20,6 +20,8 @@ __all__ = [
     "AlertsTable",
     "CheckTable",
     "Config",
+    "CopyTable",
+    "DrillTable",
     "Duration",
     "KeepTable",
     "PipelineTable",
@@ -144,6 +146,37 @@ class CheckTable(msgspec.Struct, kw_only=True, frozen=True):
     read_data: Annotated[float, _says("Percent of the data to read and compare with its digests.", ge=0, le=100)] = 0.0
 
 
+class CopyTable(msgspec.Struct, kw_only=True, frozen=True):
+    """Another repository that every pipeline is copied to, as `holdfast copy` does it. The name of the table is yours.
+
+    It has to be there: make it once with `holdfast init`.
+    """
+
+    url: Annotated[str, _says("The other repository.")]
+    options: Annotated[dict[str, str], _says("Options of its store, such as credentials.")] = {}
+    key_file: Annotated[
+        str | None, _says("A file with its key, if it is encrypted with another one than the repository.")
+    ] = None
+    decrypt: Annotated[bool, _says("Copy out of an encrypted repository into one that is not.")] = False
+    every: Annotated[Duration, _says("How often to copy each pipeline.")] = Duration("15m")
+    timeout: Annotated[Duration, _says("How long one may take; it goes on where it was with the next one.")] = Duration(
+        "6h"
+    )
+
+
+class DrillTable(msgspec.Struct, kw_only=True, frozen=True):
+    """Regular drills of every pipeline, as `holdfast drill` does them. Without it none are made."""
+
+    every: Annotated[Duration, _says("How often to drill each pipeline.")] = Duration("1d")
+    start: Annotated[
+        bool, _says("Have Spark start for one batch as well, without the sinks; only of pipelines with `code`.")
+    ] = False
+    scratch: Annotated[
+        str | None, _says("The folder to restore to, with room for the largest pipeline.  The system's, if left out.")
+    ] = None
+    timeout: Annotated[Duration, _says("How long one may take.")] = Duration("1h")
+
+
 class ReachTable(msgspec.Struct, kw_only=True, frozen=True):
     """How often pipelines with `code` are asked how far back they can go. It starts Spark for a moment."""
 
@@ -235,7 +268,7 @@ class Config(msgspec.Struct, kw_only=True, frozen=True):
     state: Annotated[
         str | None,
         _says(
-            "A file that the sidecar writes: what it has told whom, and when it last checked and pruned. "
+            "A file that the sidecar writes: what it has told whom, and when it last checked, pruned, copied, drilled. "
             "Beside this file, with `.state.json` for `.toml`, if it is left out."
         ),
     ] = None
@@ -244,5 +277,7 @@ class Config(msgspec.Struct, kw_only=True, frozen=True):
     roots: Annotated[dict[str, RootTable], _says("Folders with many checkpoint directories.")] = {}
     keep: Annotated[KeepTable | None, _says("Retention.")] = None
     check: Annotated[CheckTable | None, _says("Regular checks.")] = None
+    copies: Annotated[dict[str, CopyTable], _says("Repositories to copy to, each a table of its own.")] = {}
+    drill: Annotated[DrillTable | None, _says("Regular drills.")] = None
     reach: Annotated[ReachTable, _says("Regular looks at the way back.")] = ReachTable()
     alerts: Annotated[AlertsTable, _says("Alerts.")] = AlertsTable()

@@ -25,6 +25,7 @@ HoldfastError                      exit 1
 ├── ExecutorsFailed                HF-1122  a Spark job that was to move bytes did not
 ├── StateNotKept                   HF-1130  what was to hold changed state does not hold it
 ├── StateUnusable                  HF-1150  a sidecar's own file can't be read or written
+├── VerbFailed                     HF-1151  what a sidecar has done in a process of its own was not done
 ├── Damage                         exit 3
 │   ├── DamagedRecord              HF-2001
 │   ├── DamagedArtifact            HF-2002
@@ -151,6 +152,7 @@ from holdfast.errors.failures import (
     StoreFailure,
     StoreUnavailable,
     UserCodeFailed,
+    VerbFailed,
 )
 from holdfast.errors.lost_race import (
     ActivatedElsewhere,
@@ -305,6 +307,7 @@ __all__ = [
     "UnsafeStore",
     "Unsettled",
     "UserCodeFailed",
+    "VerbFailed",
     "VersionGone",
     "WouldDecrypt",
     "WrongKey",

@@ -31,6 +31,7 @@ __all__ = [
     "StoreFailure",
     "StoreUnavailable",
     "UserCodeFailed",
+    "VerbFailed",
 ]
 
 
@@ -238,6 +239,15 @@ class StateUnusable(HoldfastError):
         "Name a file that can be written with `state` in holdfast.toml. Without the old one every alert that holds is "
         "told once more, and that is all."
     )
+
+
+@dataclass(eq=False)
+class VerbFailed(HoldfastError):
+    verb: str
+    why: str
+    code = "HF-1151"
+    template = "`{verb}` failed: {why}"
+    advice = "The sidecar tries it again by itself. Run it by hand to see more of it."
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""One sidecar for a whole cluster: captures, retention, checks and alerts of everything that holdfast.toml names."""
+"""One sidecar for a whole cluster: all that a holdfast.toml asks for, from captures to alerts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["AlertChanged", "Done", "Event", "Listener", "NotTaken", "NotYetOurs"
 
 @dataclass(frozen=True)
 class Done:
-    """A check, a prune or a look at the way back was carried out, with what came of it."""
+    """A check, a prune, a copy, a drill or a look at the way back was carried out, with what came of it."""
 
     kind: str
     found: str

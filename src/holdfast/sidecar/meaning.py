@@ -19,6 +19,8 @@ def not_available(config: Config) -> Iterator[str]:
         yield f"{' and '.join(asked)} of {', '.join(without)}: only `code` can ask their sinks and sources"
     if alerts.damage and config.check is None:
         yield "damage beyond what a look at the newest checkpoint runs into: give a [check]"
+    if config.drill is not None and config.drill.start and without:
+        yield f"a start of Spark in drills of {', '.join(without)}: they have no `code`"
     if not alerts.to:
         yield "alerts by webhook or command: there is no [alerts.to.NAME]"
     if not (config.pipelines or config.roots):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from holdfast.config import Config
+from holdfast.config import Config, CopyTable
 from holdfast.decide.alerts import Facts, Rules, judge, stand
 from holdfast.decide.schedule import Schedule, ScheduleState, due
 from holdfast.errors import Damage
@@ -23,17 +24,22 @@ from holdfast.sidecar.events import AlertChanged, Done, Listener, NotYetOurs, Un
 from holdfast.sidecar.fleets import Fleet, Member, fleets_of, members_of
 from holdfast.sidecar.known import Known
 from holdfast.sidecar.memory import Damaged, Memory
+from holdfast.sidecar.outside import Halted, Outside
 from holdfast.sidecar.receivers import receiver_of
 from holdfast.sidecar.telling import Teller, now_ms
-from holdfast.sidecar.upkeep import Asker, Halted, ask_in_a_process, check, look, prune, said, ways_back
+from holdfast.sidecar.upkeep import check, look, prune, said, ways_back
 from holdfast.store import RetryPolicy
+from holdfast.text import amount, size
 
 __all__ = ["Sidecar", "state_file"]
 
 TICK = 0.5
-LOOKERS, KEEPERS = 4, 2
+LOOKERS, KEEPERS, MOVERS = 4, 2, 2
 _Work: TypeAlias = Callable[[Member], bool]
 """Does one thing for a pipeline, and says whether there was something to do."""
+
+Asker: TypeAlias = Callable[[str, str], Sequence[Mapping[str, Any]]]
+"""Given a pipeline and its MODULE:ATTR: the reach of each of its checkpoints, as `Reach.document` has it."""
 
 CHECK_AGAIN_MS = 3_600_000
 """What is damaged is checked again at least so often: somebody may have mended it."""
@@ -66,7 +72,8 @@ class Sidecar:
         self._tell = tell
         self._clock = clock
         self._halt = threading.Event()
-        self._ask = ask or ask_in_a_process(repository, config.reach, file.absolute().parent, self._halt)
+        self._outside = Outside(repository, file.absolute().parent, self._halt)
+        self._ask = ask or partial(self._outside.reach, config.reach)
         self._memory = Memory(state_file(config, file))
         self._known = Known()
         self._fleets: list[Fleet] = fleets_of(config, repository, retry, tell)
@@ -76,14 +83,18 @@ class Sidecar:
         self._problem = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set; captures and prunes under way are finished first. Raises StateUnusable at once."""
+        """Run until `stop` is set. Raises StateUnusable at once.
+
+        Captures and prunes under way are finished first; the rest is cut off, and done another time.
+        """
         if not self._memory.acquire():
             self._tell("", NotYetOurs(str(self._memory.path)))
         crews = ThreadPoolExecutor(max(1, len(self._fleets)), thread_name_prefix="holdfast-fleet")
         lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="holdfast-look")
         keepers = ThreadPoolExecutor(KEEPERS, thread_name_prefix="holdfast-upkeep")
+        movers = ThreadPoolExecutor(MOVERS, thread_name_prefix="holdfast-move")
         try:
-            with crews, lookers, keepers:
+            with crews, lookers, keepers, movers:
                 captures = [crews.submit(fleet.watches.run, self._halt) for fleet in self._fleets]
                 try:
                     while not stop.is_set():
@@ -91,11 +102,11 @@ class Sidecar:
                             ended.result()  # never by itself: what ended it ends all, and whoever started it sees
                         if self._memory.acquire():
                             self._begin_telling()
-                            self.tick(lookers, keepers)
+                            self.tick({"look": lookers, "copy": movers, "drill": movers}, keepers)
                         stop.wait(TICK)
                 finally:
                     self._halt.set()
-                    for pool in (lookers, keepers):
+                    for pool in (lookers, keepers, movers):
                         pool.shutdown(wait=False, cancel_futures=True)
                     for teller in self._tellers:
                         teller.stop()
@@ -123,8 +134,8 @@ class Sidecar:
 
     # ---- once in a while ----
 
-    def tick(self, lookers: ThreadPoolExecutor, keepers: ThreadPoolExecutor) -> None:
-        """Begin what is due, and judge what is known."""
+    def tick(self, pools: Mapping[str, ThreadPoolExecutor], keepers: ThreadPoolExecutor) -> None:
+        """Begin what is due, in the pool of its kind if that has one, and judge what is known."""
         # Asked before the members are gathered: found in between, they would be missing and pass for given up.
         is_complete = all(fleet.watches.found is not None for fleet in self._fleets)
         members = members_of(self._config, self._fleets)
@@ -132,7 +143,7 @@ class Sidecar:
             for kind, work, every_ms in self._work(member):
                 key = (kind, member.name)
                 if key not in self._running and self._is_due(kind, member.name, every_ms):
-                    pool = lookers if kind == "look" else keepers
+                    pool = pools.get(kind.partition(" ")[0], keepers)
                     self._running[key] = pool.submit(self._carry_out, kind, member, work, every_ms)
         for key, future in [*self._running.items()]:
             if future.done():
@@ -146,6 +157,10 @@ class Sidecar:
             yield "check", self._check, self._check_every(member.name, self._config.check.every.ms)
         if member.keep is not None:
             yield "prune", self._prune, member.keep.every.ms
+        for name, table in self._config.copies.items():
+            yield f"copy to {name}", partial(self._copy, name, table), table.every.ms
+        if self._config.drill is not None:
+            yield "drill", self._drill, self._config.drill.every.ms
         if member.code is not None and {"way-back", "retention"} & self._config.alerts.rules(None).asked():
             yield "way back", self._reach, self._config.reach.every.ms
 
@@ -208,6 +223,26 @@ class Sidecar:
         self._memory.ran("prune", member.name, self._clock())
         if removed is not None and removed.checkpoints:
             self._tell(member.name, Done("prune", _removed(removed), {"checkpoints": removed.checkpoints}))
+        return True
+
+    def _copy(self, name: str, table: CopyTable, member: Member) -> bool:
+        if not self._repository.pipeline(member.name).exists():
+            return False
+        copied = self._outside.copy(table, member.name)
+        self._memory.ran(f"copy to {name}", member.name, self._clock())
+        if copied["objects"] or copied["removed"]:
+            moved = f"{amount(copied['checkpoints'], 'checkpoint')}, {size(copied['bytes'])}"
+            self._tell(member.name, Done(f"copy to {name}", moved, copied))
+        return True
+
+    def _drill(self, member: Member) -> bool:
+        stored, table = self._repository.pipeline(member.name), self._config.drill
+        if table is None or not stored.exists() or stored.latest() is None:
+            return False
+        drilled = self._outside.drill(table, member.name, member.code if table.start else None)
+        self._memory.ran("drill", member.name, self._clock())
+        found = f"good: {drilled['slot']}, epoch {drilled['epoch']}, {size(drilled['bytes'])}"
+        self._tell(member.name, Done("drill", found, drilled))
         return True
 
     def _reach(self, member: Member) -> bool:

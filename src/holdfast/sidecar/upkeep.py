@@ -1,45 +1,28 @@
-"""What is done for a pipeline besides capturing it: look at its newest checkpoint, check, prune, ask its way back.
+"""What is done for a pipeline besides capturing it: look at its newest checkpoint, check, prune.
 
 Each is one call that gives what came of it, and raises what kept it from being done.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from holdfast.check import Fault, verify_integrity
-from holdfast.config import ReachTable
 from holdfast.decide.alerts import Newest, WayBack
 from holdfast.decide.retention import KeepPolicy
-from holdfast.encryption.keys import COMMAND, FILE, TEXT
-from holdfast.errors import HoldfastError, UserCodeFailed
+from holdfast.errors import HoldfastError
 from holdfast.gc import Removed
-from holdfast.handles import Repository, StoredPipeline
+from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.sidecar.memory import Damaged
+from holdfast.sidecar.outside import Halted
 from holdfast.text import portable
 
-__all__ = ["Asker", "Halted", "ask_in_a_process", "check", "look", "prune", "said", "ways_back"]
+__all__ = ["check", "look", "prune", "said", "ways_back"]
 
-KEY_VARIABLES = {TEXT, FILE, COMMAND}
 NEWEST = "the newest checkpoint"
-HALT = 0.2
-
-Asker = Callable[[str, str], Sequence[Mapping[str, Any]]]
-"""Given a pipeline and its MODULE:ATTR: the reach of each of its checkpoints, as `Reach.document` has it."""
-
-
-class Halted(Exception):
-    """The sidecar is to end, and this can be done another time."""
 
 
 def look(stored: StoredPipeline) -> Newest | None:
@@ -86,66 +69,6 @@ def ways_back(reach: Sequence[Mapping[str, Any]]) -> list[WayBack]:
         gone = [source["why"] for source in row["sources"] if source["severity"] == "refuse"]
         found += [WayBack(name, stuck, gone, row["replay_until_ms"]) for name in names]
     return found
-
-
-def ask_in_a_process(repository: Repository, table: ReachTable, folder: Path, stop: threading.Event) -> Asker:
-    """Ask by `holdfast list MODULE:ATTR --reach` in a process of its own.
-
-    So the sidecar itself stays without Spark and without anybody's code, and nothing that these do can end it.
-    """
-    address, key = repository.address, repository.key
-
-    def ask(pipeline: str, code: str) -> Sequence[Mapping[str, Any]]:
-        command = [sys.executable, "-m", "holdfast", "list", code, "--reach", "--json"]
-        environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
-        environment["HOLDFAST_REPO"] = address.url
-        if key is not None:
-            environment[TEXT] = key.text()
-        for number, (name, value) in enumerate(address.options.items()):
-            # Not as an argument: others can see those.
-            environment[f"HOLDFAST_REACH_{number}"] = value
-            command += ["--repo-option", f"{name}=env:HOLDFAST_REACH_{number}"]
-        out, ended = _run(command, environment, folder, table.timeout.seconds, stop)
-        try:
-            document = msgspec.json.decode(out)
-        except msgspec.DecodeError:
-            raise UserCodeFailed(code, f"it ended with {ended} and told nothing") from None
-        if "error" in document:
-            raise UserCodeFailed(code, document["error"]["message"])
-        if document["pipeline"] != pipeline:
-            raise UserCodeFailed(code, f"it makes the pipeline {document['pipeline']!r}, not {pipeline!r}")
-        rows: Sequence[Mapping[str, Any]] = document["reach"]
-        return rows
-
-    return ask
-
-
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, seconds: float, stop: threading.Event
-) -> tuple[bytes, int]:
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        cwd=folder,
-        start_new_session=True,
-    )
-    waited = 0.0
-    while True:
-        try:
-            out, _ = process.communicate(timeout=HALT)
-            return out, process.returncode
-        except subprocess.TimeoutExpired:
-            waited += HALT
-        if stop.is_set() or waited > seconds:
-            # With its whole group: Spark's own process is a child of it.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            if stop.is_set():
-                raise Halted
-            raise UserCodeFailed(command[4], f"it did not end within {seconds:g} s")
 
 
 def said(error: Exception) -> str:
