@@ -64,11 +64,16 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """One Parquet file, by its name in the folder."""
+    """One Parquet file, by its name in the folder.
+
+    `sha256` is of its bytes. It is empty of what executors wrote into an object store: to know it, all of it would have
+    to come back through the driver.
+    """
 
     name: str
     size_bytes: int
     rows: int
+    sha256: str = ""
 
 
 class Staged(msgspec.Struct, frozen=True):

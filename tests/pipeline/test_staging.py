@@ -122,6 +122,22 @@ def test_what_the_executors_wrote_is_synced_before_anything_is_decided_on_it(
     assert synced == [tmp_path / "hf-0-0-a"]
 
 
+@pytest.mark.parametrize("sizes", [SMALL, []], ids=["through arrow", "by the executors"])
+def test_staged_bytes_that_are_not_those_that_were_decided_are_not_opened(
+    tmp_path: Path, spark: SparkSession, sizes: list[tuple[int, int]]
+) -> None:
+    staged = folder(tmp_path, sizes).stage(frame(spark, 100), "hf-0-0-a").staged
+    assert folder(tmp_path).open(staged) is not None
+    file = tmp_path / "hf-0-0-a" / staged.files[-1].name
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert folder(tmp_path).open(staged) is None
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert folder(tmp_path).open(staged) is not None
+
+
 def test_what_was_staged_elsewhere_and_is_gone_is_none(tmp_path: Path, spark: SparkSession) -> None:
     used = folder(tmp_path)
     rows = used.stage(frame(spark, 10), "hf-0-0-a")

@@ -48,7 +48,7 @@ class Staging(ABC):
 
     @abstractmethod
     def open(self, staged: Staged) -> StagedRows | None:
-        """Rows that were staged, by whomever; None if they are gone."""
+        """Rows that were staged, by whomever; None if they are gone, or are not the bytes that were decided."""
 
     @abstractmethod
     def remove(self, staged: Staged) -> None:
@@ -124,7 +124,8 @@ class Epochs:
         """Run an epoch that was decided before, for its state, and drive to it those sinks that lack it.
 
         They get the rows of the first run. If these are gone, every sink held the epoch once and some were taken back
-        since: then they get the rows of this run. A run that gives other rows than the first takes its place in all.
+        since; if they are damaged, nobody may have them. Then they get the rows of this run. A run that gives other
+        rows than the first takes its place in all.
         """
         lacking = {name for name, held in self.sinks.items() if not held.holds(known.step)}
         first = self._staging.open(known.staged) if lacking and lacking <= set(known.tokens) else None

@@ -7,9 +7,11 @@ first, a digest of all rows is made in the same run: it counts and sums hashes, 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.epochs import Staged, StagedFile
-from holdfast.errors import StagingFailed
+from holdfast.errors import ObjectMissing, StagingFailed
 from holdfast.pipeline.epoch import Staging
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.schemas import arrow_schema
@@ -53,6 +55,7 @@ IN_SPARK = (PySparkException, Py4JJavaError)
 """What PySpark raises when something fails in Spark: not all that comes out of Java has a name there."""
 FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What a system says that has no more room, in Java's messages as well."""
+HASHERS = 4
 LOOK_BACK = 3
 """All of so many epochs before, or of those that are known, must have been small for the next to be taken for one."""
 
@@ -127,6 +130,9 @@ class FolderStaging(Staging):
         there = {info.key: info.size for info in place.store().list("")}
         if any(there.get(file.name) != file.size_bytes for file in staged.files):
             return None
+        known = [file for file in staged.files if file.sha256]
+        if _digests(place, [file.name for file in known]) != [file.sha256 for file in known]:
+            return None
         return StagedRows(staged, place)
 
     def remove(self, staged: Staged) -> None:
@@ -169,7 +175,7 @@ class FolderStaging(Staging):
             data = sink.getvalue()
             name = f"part-00000-{folder}.parquet"
             place.store().write(name, [memoryview(data)])
-            files = [StagedFile(name, data.size, table.num_rows)]
+            files = [StagedFile(name, data.size, table.num_rows, hashlib.sha256(data).hexdigest())]
         return StagedRows(Staged(place.url, files, encode_schema(schema), self._digest(figures)), place, table)
 
     # ---- by the executors ----
@@ -183,10 +189,11 @@ class FolderStaging(Staging):
             address = read_address(place.url, place.options)
             if isinstance(address, LocalAddress):
                 sync_below(address.path)
-        store = place.store()
+        store, is_local = place.store(), isinstance(address, LocalAddress)
         found = [info for info in store.list("") if info.key.endswith(".parquet")]
-        footers = zip(found, read_footers(store, found), strict=True)
-        files = [StagedFile(info.key, info.size, footer.num_rows) for info, footer in footers]
+        digests = _digests(place, [info.key for info in found]) if is_local else [""] * len(found)
+        footers = zip(found, read_footers(store, found), digests, strict=True)
+        files = [StagedFile(info.key, info.size, footer.num_rows, digest) for info, footer, digest in footers]
         digest = self._digest(_figures(observed)) if observed else ""
         return StagedRows(Staged(place.url, files, encode_schema(arrow_schema(frame.schema)), digest), place)
 
@@ -202,6 +209,23 @@ class FolderStaging(Staging):
 
     def _digest(self, figures: Figures) -> str:
         return f"{figures.rows}:{figures.sum or 0}:{figures.xor or 0}" if self._compares else ""
+
+
+def _digests(place: Address, names: Sequence[str]) -> list[str]:
+    """The SHA-256 of each file, several at once; of one that vanishes meanwhile, nothing."""
+    address, store = read_address(place.url, place.options), place.store()
+
+    def digest(name: str) -> str:
+        try:
+            if isinstance(address, LocalAddress):
+                with (address.path / name).open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.sha256(store.get(name)).hexdigest()
+        except (FileNotFoundError, ObjectMissing):
+            return ""
+
+    with ThreadPoolExecutor(max(1, min(HASHERS, len(names))), thread_name_prefix="holdfast-digest") as pool:
+        return list(pool.map(digest, names))
 
 
 @contextmanager
