@@ -119,12 +119,16 @@ def rows_of(held: Written) -> list[int]:
 
 @dataclass
 class Home:
-    """Spark's directory: the ranges that were logged, the last epoch that was committed, and the ledger beside it."""
+    """Spark's directory: the ranges that were logged, the last epoch that was committed, and the ledger beside it.
+
+    `state` is what the query has in its state: the rows of each epoch as the run gave them that brought it there.
+    """
 
     generation: int
     offsets: dict[int, tuple[int, int]]
     committed: int
     ledger: MemoryStore
+    state: dict[int, list[int]]
 
 
 class Lost(Exception):
@@ -167,7 +171,7 @@ class _Batch(Batch):
         rows = [*self.rows]
         if self.driver.scene.random_rows:
             rows = [row + 1000 * random.randrange(1, 1000) for row in rows]
-        self.driver.scene.staged[folder] = rows
+        self.driver.scene.staged[folder] = self.driver.ran = rows
         return _opened(Staged(folder, [StagedFile("f", 1, len(rows))], "", json.dumps(sorted(rows))), rows)
 
 
@@ -196,12 +200,19 @@ class Driver:
         self.scene = scene
         self.last = last
         self.every = every
-        self.reach = reach
         self.chance = random.Random(seed)
         self.home: Home | None = None
+        self.ran: list[int] = []
+        """What the last run of a batch gave."""
+        self._warm: Home | None = None
         self.records = open_url(scene.store).pipeline("p").records
-        self.records.store = _Stepping(scene.store, reach)
+        self.reach_for(reach)
         self.ended: str = ""
+
+    def reach_for(self, reach: Callable[[str], None]) -> None:
+        """Have it call this at each of its points."""
+        self.reach = reach
+        self.records.store = _Stepping(self.scene.store, reach)
 
     def run(self, rewind_to: int | None = None) -> None:
         """Run to the end, or until it is fenced or its directory is lost, which is what `ended` then says."""
@@ -219,7 +230,8 @@ class Driver:
         def find(world: World) -> Found:
             return self._find(world, rewind_to)
 
-        taken = take_pipeline(self.records, Reason("start"), sinks, find, rewind=rewind_to is not None)
+        goes_back = rewind_to is not None
+        taken = take_pipeline(self.records, Reason("start"), sinks, find, rewind=goes_back, reach=self.reach)
         self._lay(taken)
         home = self.require_home()
         publisher = Publisher(self.records, taken.generation.number, taken.found.follows)
@@ -261,7 +273,7 @@ class Driver:
         decisions = merged(local, repository)
         state = Known("checkpoint", _link_of(manifest)) if manifest else Known("nothing")
         if home is not None and home.committed > state.at.epoch:
-            state = Known("warm", Link(home.committed, str(home.offsets[home.committed][1])))
+            self._warm, state = home, Known("warm", Link(home.committed, str(home.offsets[home.committed][1])))
         return Found(state, manifest, decisions)
 
     def _newest_home(self, world: World) -> Home | None:
@@ -275,14 +287,18 @@ class Driver:
     def _lay(self, taken: Taken) -> None:
         """Lay the directory of this generation: the state's own range, and nothing after it."""
         self.reach("lay")
-        at = taken.plan.state.at
-        before = max(self.scene.homes.values(), key=lambda home: home.generation, default=None)
+        at, kind, follows = taken.plan.state.at, taken.plan.state.kind, taken.found.follows
         ranges = {at.epoch: (0, int(at.offsets))} if at.epoch >= 0 else {}
         ledger = MemoryStore()
-        if before is not None and taken.plan.state.kind == "warm":
-            for info in before.ledger.list(""):
-                ledger.put(info.key, before.ledger.get(info.key))
-        self.home = Home(taken.generation.number, ranges, at.epoch, ledger)
+        state: dict[int, list[int]] = {}
+        if kind == "warm":
+            assert self._warm is not None
+            for info in self._warm.ledger.list(""):
+                ledger.put(info.key, self._warm.ledger.get(info.key))
+            state = {epoch: rows for epoch, rows in self._warm.state.items() if epoch <= at.epoch}
+        elif kind == "checkpoint" and follows is not None:
+            state = msgspec.json.decode(follows.metadata["state"], type=dict[int, list[int]])
+        self.home = Home(taken.generation.number, ranges, at.epoch, ledger, state)
         self.scene.homes[self.home.generation] = self.home
 
     def require_home(self) -> Home:
@@ -305,7 +321,8 @@ class Driver:
         batch.offsets = f"{start}-{end}".encode()
         batch.sources, batch.tables, batch.has_state = {}, {}, True
         epochs.run(batch)
-        self.require_home().committed = epoch
+        home = self.require_home()
+        home.state[epoch], home.committed = self.ran, epoch
         self.reach("spark committed")
 
     def _capture(self, publisher: Publisher, epochs: Epochs, epoch: int) -> None:
@@ -313,7 +330,8 @@ class Driver:
         link = Link(epoch, str(self.require_home().offsets[epoch][1]))
         draft = publisher.begin(epoch)
         sinks = {name: SinkStatus(status="committed") for name in positions}
-        about = Description(sinks=sinks, sink_positions=positions, metadata={"link": _json(link)}, engine="spark")
+        metadata = {"link": _json(link), "state": _json(self.require_home().state)}
+        about = Description(sinks=sinks, sink_positions=positions, metadata=metadata, engine="spark")
         publisher.publish(draft, about)
 
 

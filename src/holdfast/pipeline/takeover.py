@@ -6,7 +6,7 @@ what is read final. Nothing is rolled back or run before the generation has begu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -126,6 +126,8 @@ class _Planned:
     found: Found
     plan: StartPlan
     counted: Mapping[int, Sequence[EpochDecision]]
+    targets: Mapping[str, Target]
+    """The way back to the state, for each sink."""
 
     def require(self) -> None:
         if self.plan.obstacles:
@@ -187,7 +189,7 @@ class _Taking:
         self._reach("claimed")
         for name, sink in self._sinks.items():
             # One without a marker is nobody's: it begins once it is known where.
-            self._markers[name] = sink.fence(self._holder, Link()) if sink.look() is not None else None
+            self._markers[name] = self._fence(name, Link()) if sink.look() is not None else None
         self._reach("fenced")
 
     def begin(self) -> Begin:
@@ -196,31 +198,39 @@ class _Taking:
         planned = self._plan(world, self._markers)
         begins = {name: sink.holds for name, sink in planned.plan.sinks.items() if sink.begins}
         if begins:
-            self._markers |= {name: self._sinks[name].fence(self._holder, at) for name, at in begins.items()}
+            self._markers |= {name: self._fence(name, at) for name, at in begins.items()}
             planned = self._plan(world, self._markers)
         if planned.plan.obstacles and self._records.is_claimed(self._holder.generation + 1):
             raise Fenced(self._records.name, self._holder.generation, "another has claimed it meanwhile")
         planned.require()
         self._planned = planned
         slot = planned.found.follows.at if planned.found.follows else None
-        follows = None if self._rewind else current(world)
+        # Who goes on in a directory has all that was decided in it behind them, also where boundaries are cut anew.
+        goes_on = not self._rewind or planned.found.state.kind == "warm"
+        follows = current(world) if goes_on else None
         return Begin(slot, planned.plan.adopted, follows, planned.found.origin)
+
+    def _fence(self, name: str, begin: Link) -> Marker:
+        marker = self._sinks[name].fence(self._holder, begin)
+        self._reach(f"fenced {name}")
+        return marker
 
     def settle(self, generation: Generation) -> Taken:
         """Roll back what lies beyond, now that the generation has begun."""
         assert self._planned is not None
         found, plan, counted = self._planned.found, self._planned.plan, self._planned.counted
+        targets = self._planned.targets
         self._reach("begun")
         standing = {}
         for name, sink in self._sinks.items():
             marker = self._markers[name]
-            target = target_of(found.follows, plan.state.at, name, counted)
+            target = targets[name]
             if plan.sinks[name].rolls_back:
                 sink.roll_back(target)
                 self._reach(f"rolled back {name}")
             elif plan.sinks[name].doubles:
                 sink.stand_at(target)
-            elif marker is not None and marker.at != plan.state.at:
+            elif marker is not None and (marker.at, marker.decided) != (target.at, target.decided):
                 target = Target(marker.at, marker.decided)
             standing[name] = Held(sink, target)
         # Beyond a hole in the records nothing was adopted: those epochs are run as if they had never been.
@@ -285,9 +295,10 @@ class _Taking:
         counted = decisions_that_count(world, found.decisions, of)
         known = {name for several in counted.values() for name in several[0].backs}
         known |= targets_in(found.follows).keys() if found.follows else set()
-        views = {}
+        views, targets = {}, {}
         for name, sink in self._sinks.items():
             why, marker = None, markers[name]
+            targets[name] = target_of(found.follows, found.state.at, name, counted)
             is_there = marker is not None and stands_at(world, found.state.at, marker, of)
             is_strange = marker is not None and marker.at != NOTHING and self._is_anothers(world, name, marker)
             is_there = is_there and not is_strange
@@ -296,8 +307,8 @@ class _Taking:
             elif is_strange and marker is not None and not sink.can_jump and unknown_in(name) not in self._accept:
                 why = f"generation {marker.decided}, which is not known here, wrote to it, and may have been a rewind"
             elif marker is not None and not is_there:
-                target = target_of(found.follows, found.state.at, name, counted)
-                why = what_bars(sink, target, discard_foreign=self._discard_foreign)
+                beginnings = self._beginnings(world, found, of) if name not in known else []
+                targets[name], why = self._way_back(sink, [targets[name], *beginnings])
             views[name] = SinkView(
                 marker,
                 why,
@@ -306,4 +317,22 @@ class _Taking:
                 may_double=duplicates_in(name) in self._accept,
                 can_jump=sink.can_jump,
             )
-        return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted)
+        return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted, targets)
+
+    def _way_back(self, sink: Sink, targets: Sequence[Target]) -> tuple[Target, str | None]:
+        """The first of these that a sink can go back to, or the first, and why it can't."""
+        whys = []
+        for target in targets:
+            whys.append(what_bars(sink, target, discard_foreign=self._discard_foreign))
+            if whys[-1] is None:
+                return target, None
+        return targets[0], whys[0]
+
+    def _beginnings(self, world: World, found: Found, of: int | None) -> Iterator[Target]:
+        """Where a sink may have begun, of which neither the checkpoint nor a decision knows: at the state, by whichever
+        generation first ran with it.
+        """
+        first = found.follows.generation if found.follows else 0
+        for generation in sorted(generation for generation in world.claims if generation >= first):
+            if stands_at(world, found.state.at, Marker(self._holder, found.state.at, generation), of):
+                yield Target(found.state.at, generation)
