@@ -256,7 +256,8 @@ class Draft:
                 objects={path: size for path, size in {**inherited, **own}.items() if path in named},
                 processed_records=about.processed_records,
                 steps=about.steps,
-                took_ms=round((time.monotonic() - self._began) * 1000),
+                # Until here its bytes are durable; the manifest itself is still to come. 0 would say: not measured.
+                took_ms=max(1, round((time.monotonic() - self._began) * 1000)),
                 spark_version=about.spark_version,
                 metadata=dict(about.metadata),
             )

@@ -159,6 +159,47 @@ def test_no_words_of_the_tree_overlap(browser: Browser, views: Views) -> None:
                 assert one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
 
 
+PIECES = """all => all.flatMap(one => one.getAttribute("d").split(/(?=M)/).map(piece => {
+  const part = one.cloneNode();
+  part.setAttribute("d", piece);
+  one.parentNode.append(part);
+  const box = part.getBoundingClientRect();
+  part.remove();
+  return [box.left, box.right, box.top, box.bottom];
+}))"""
+
+
+@pytest.mark.parametrize("way", ["light", "phone"])
+@pytest.mark.parametrize("view", ["pipeline", "pipeline, abandoned", "pipeline, damaged"])
+def test_nothing_runs_through_the_titles_of_the_plot(browser: Browser, views: Views, way: str, view: str) -> None:
+    boxes = "all => all.map(it => it.getBoundingClientRect()).map(it => [it.left, it.right, it.top, it.bottom])"
+    with context(browser, views.fleet, way) as opened:
+        page = opened.new_page()
+        page.goto(views.addresses[view])
+        titles = page.locator("[data-columns] .label, .change text").evaluate_all(boxes)
+        drawn = page.locator(".change path, .band").evaluate_all(PIECES)
+        assert len(titles) >= 6
+        assert drawn
+        crossed = [
+            (title, one)
+            for title in titles
+            for one in drawn
+            if title[0] < one[1] and one[0] < title[1] and title[2] < one[3] and one[2] < title[3]
+        ]
+    assert crossed == []
+
+
+def test_a_plot_that_is_wider_than_the_screen_says_that_it_scrolls(browser: Browser, views: Views) -> None:
+    wider = "it => it.scrollWidth > it.clientWidth"
+    for way, scrolls in (("phone", True), ("light", False)):
+        with context(browser, views.fleet, way) as opened:
+            page = opened.new_page()
+            page.goto(views.addresses["pipeline"])
+            for plot in page.locator(".plot").all():
+                assert plot.locator(".scroll").evaluate(wider) is scrolls
+                assert plot.locator(".more-aside").is_visible() is scrolls
+
+
 def test_without_scripts_the_pages_say_the_same(browser: Browser, fleet: Client) -> None:
     with context(browser, fleet, java_script_enabled=False) as opened:
         page = opened.new_page()
@@ -389,7 +430,7 @@ def test_a_command_is_copied(browser: Browser, fleet: Client) -> None:
     with context(browser, fleet, permissions=["clipboard-read", "clipboard-write"]) as opened:
         page = opened.new_page()
         page.goto("/pipelines/orders/checkpoints/3-12")
-        page.locator(".copy").first.click()
-        expect(page.locator(".copy").first).to_have_text("Copied")
+        page.locator(".copy").nth(1).click()
+        expect(page.locator(".copy").nth(1)).to_have_text("Copied")
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == "holdfast restore orders@slot:3-12 ./orders-restored --repo memory://"

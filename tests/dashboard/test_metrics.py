@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from builders import make_repo
+from builders import PACKED, make_repo, save
 from dashboard.conftest import Client, Serving
 from dashboard.sample import Writer
 from holdfast.dashboard import fleet as fleet_module
@@ -104,3 +105,15 @@ def test_a_restart_is_no_fence_and_a_driver_that_runs_on_is_one(
         assert fenced() == 1
         it.checkpoint(Slot(1, 3), 6, 5_000, Slot(1, 2))
         assert fenced() == 1
+
+
+def test_a_checkpoint_that_took_no_time_at_all_has_its_seconds(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.draft.time", SimpleNamespace(monotonic=lambda: 5.0))
+    repository = make_repo(open_store("memory://"))
+    with repository.pipeline("orders").recover(limits=PACKED) as run:
+        save(run, 0)
+    with serving(repository) as client:
+        client.wait_for_the_sweep()
+        assert figures(client)["holdfast_checkpoint_seconds"]["orders"] == 0.001

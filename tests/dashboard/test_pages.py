@@ -76,6 +76,42 @@ def test_a_pipeline_shows_its_checkpoints_sources_sinks_and_history(fleet: Clien
     assert 'class="strand off"' in page
 
 
+def test_a_page_of_an_abandoned_branch_tells_of_that_branch_alone(fleet: Client) -> None:
+    text = words(fleet.get("/pipelines/orders?which=abandoned").text)
+    assert "Sources and watermark at 1-21, the last that was abandoned" in text
+    assert "Sinks at 1-21, the last that was abandoned" in text
+    assert "lake.orders_by_hour committed 39 version 1239" in text
+    assert "version 1273" not in text
+
+
+def test_older_checkpoints_stand_beside_their_own_sources_and_sinks(fleet: Client) -> None:
+    text = words(fleet.get("/pipelines/orders?page=1").text)
+    assert "Sinks at 0-13, the last of this page" in text
+    assert "lake.orders_by_hour committed 13 version 1213" in text
+
+
+def test_where_the_newest_is_damaged_the_last_that_can_be_read_is_told(fleet: Client) -> None:
+    text = words(fleet.get("/pipelines/inventory").text)
+    assert "Sinks at 0-12, the last that can be read" in text
+
+
+def test_whoever_may_only_read_is_told_how_to_get_a_token_that_they_know(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    Writer(repository, "orders", time.time_ns() // 1_000_000).claim(0)
+    with serving(repository) as client:
+        boxes = re.findall(r'data-copy="([^"]*)"', client.get("/pipelines/orders").text)
+    assert boxes[-2:] == [
+        "export HOLDFAST_DASHBOARD_TOKEN=$(openssl rand -hex 16); echo $HOLDFAST_DASHBOARD_TOKEN",
+        "holdfast dashboard --repo memory://",
+    ]
+
+
+def test_a_loop_with_sinks_is_brought_back_by_its_own_program(fleet: Client) -> None:
+    page = fleet.get("/pipelines/orders/checkpoints/3-12").text
+    assert 'data-copy="recover(&#34;orders&#34;, to=&#34;slot:3-12&#34;)"' in page
+    assert "the sinks stay where they are" in page
+
+
 def test_forks_are_linked_both_ways_at_the_checkpoint_where_they_left(fleet: Client) -> None:
     parent, fork = fleet.get("/pipelines/orders").text, fleet.get("/pipelines/orders-backfill").text
     assert re.search(

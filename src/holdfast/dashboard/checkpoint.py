@@ -71,6 +71,7 @@ def checkpoint(request: Request) -> Response:
         "before": before,
         "after": after,
         "rewind": _rewind(site, details),
+        "by_program": _by_program(details),
         "restore": _restore(site, details),
         "savepoint_command": site.command("savepoint", f"{stored.name}@slot:{slot}", "NAME"),
     }
@@ -161,6 +162,11 @@ def _rewind(site: Site, it: CheckpointDetails) -> str | None:
     if it.spark is None or not it.sinks:
         return None
     return site.command("rewind", "MODULE:ATTR", "--to", f"{it.pipeline}@slot:{it.slot}")
+
+
+def _by_program(it: CheckpointDetails) -> str | None:
+    """Of a plain loop with sinks: only its own program has them."""
+    return f'recover("{it.pipeline}", to="slot:{it.slot}")' if it.spark is None and it.sinks else None
 
 
 def _restore(site: Site, it: CheckpointDetails) -> str:

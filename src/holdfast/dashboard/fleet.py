@@ -18,7 +18,7 @@ from holdfast.handles import Repository
 from holdfast.ids import now_ms
 from holdfast.layout import PIPELINES, check_name
 from holdfast.records import Hint
-from holdfast.report import Glance, glance
+from holdfast.report import Glance, glance, next_step
 
 __all__ = ["Fleet", "Row", "Rules"]
 
@@ -152,7 +152,8 @@ class Fleet:
         vitals = seen.glance.vitals(self._rules.max_age_ms)
         if problem and not vitals.problem:
             vitals = replace(vitals, problem=problem)
-        return Row(name, seen.glance, judge(name, vitals, now_ms()), seen.given_up, seen.fenced, seen.looked_closely)
+        health = next_step(judge(name, vitals, now_ms()), seen.glance)
+        return Row(name, seen.glance, health, seen.given_up, seen.fenced, seen.looked_closely)
 
     # ---- looking ----
 

@@ -56,7 +56,7 @@ GAUGES: list[tuple[str, str, Figure]] = [
     ("holdfast_checkpoint_new_bytes", "Bytes that the newest checkpoint brought", lambda it, _: it.bytes_new),
     (
         "holdfast_checkpoint_seconds",
-        "How long the newest checkpoint was in the making",
+        "How long the newest checkpoint took until its bytes were durable",
         lambda it, _: it.took_ms / 1000 if it.took_ms else None,
     ),
     ("holdfast_generation", "The generation that runs, or ran last", lambda it, _: it.generation),

@@ -25,6 +25,7 @@ from holdfast.report import (
     Course,
     GenerationRow,
     Glance,
+    History,
     Which,
     course_at,
     list_generations,
@@ -90,6 +91,7 @@ def _history(request: Request, site: Site, stored: StoredPipeline, it: Glance | 
     generations = list_generations(stored, newest=MOST_GENERATIONS)
     newest = Checkpoint(stored, Slot.read(it.newest)) if it and it.newest else None
     drawn = courses(site, stored, history.rows)
+    stand = _standing(stored, history)
     forks, origin = _forks(site, stored.name), _origin(site, it.origin) if it else None
     stories = _stories(generations, origin)
     return {
@@ -98,13 +100,40 @@ def _history(request: Request, site: Site, stored: StoredPipeline, it: Glance | 
         "plot": _plot(stored.name, history.rows, stories),
         "lines": [*_lag(history.rows), *_places(drawn)],
         "tree": tree(history.stretches, stories, _named(stored.name, history.savepoints, forks, newest)),
-        "sources": _sources(newest),
-        "sinks": _sinks(newest),
+        "stand": stand,
+        "sources": _sources(stand.checkpoint if stand else None),
+        "sinks": _sinks(stand.checkpoint if stand else None),
         "forks": forks,
         "origin": origin,
         "WIDTH": WIDTH,
         "history_version": version_of(history, generations, forks, origin),
     }
+
+
+class Standing(NamedTuple):
+    """The checkpoint at which the sources and sinks below the plot stand, and which one that is in words."""
+
+    checkpoint: Checkpoint
+    what: str
+
+    @property
+    def slot(self) -> Slot:
+        return self.checkpoint.slot
+
+
+LAST = {"timeline": "the newest", "abandoned": "the last that was abandoned", "savepoints": "the last savepoint"}
+
+
+def _standing(stored: StoredPipeline, history: History) -> Standing | None:
+    """The last of those in the plot that can be read: one page tells of one branch, also of one that was abandoned."""
+    readable = [row for row in history.rows if row.checkpoint_id]
+    if not readable:
+        return None
+    last = readable[-1]
+    what = LAST[history.which] if history.page == 0 else "the last of this page"
+    if last is not history.rows[-1]:
+        what = "the last that can be read"
+    return Standing(Checkpoint(stored, Slot.read(last.slot), counts=last.on_timeline), what)
 
 
 def courses(site: Site, stored: StoredPipeline, rows: list[CheckpointRow]) -> list[Course]:
@@ -300,25 +329,25 @@ def _named(
     return found
 
 
-def _sources(newest: Checkpoint | None) -> list[tuple[str, Mapping[str, str], str]]:
-    """(name, offsets, kind) of each source at the newest checkpoint."""
-    if newest is None:
+def _sources(checkpoint: Checkpoint | None) -> list[tuple[str, Mapping[str, str], str]]:
+    """(name, offsets, kind) of each source at a checkpoint."""
+    if checkpoint is None:
         return []
     with suppress(HoldfastError):
-        found = sorted(newest.manifest.source_offsets.items())
+        found = sorted(checkpoint.manifest.source_offsets.items())
         return [(name, offset.offsets, offset.metadata.get("kind", "")) for name, offset in found]
     return []
 
 
-def _sinks(newest: Checkpoint | None) -> list[tuple[str, str, str | None, int | None, str]]:
-    """(name, status, why, epoch, position) of each sink at the newest checkpoint, as it stands now."""
-    if newest is None:
+def _sinks(checkpoint: Checkpoint | None) -> list[tuple[str, str, str | None, int | None, str]]:
+    """(name, status, why, epoch, position) of each sink at a checkpoint, as it stands now."""
+    if checkpoint is None:
         return []
     with suppress(Damage, ObjectMissing, FormatTooNew):
-        epochs = newest.manifest.sink_epochs
+        epochs = checkpoint.manifest.sink_epochs
         return [
-            (name, status.status, status.why, epochs.get(name), _place(newest, name))
-            for name, status in sorted(newest.sinks.items())
+            (name, status.status, status.why, epochs.get(name), _place(checkpoint, name))
+            for name, status in sorted(checkpoint.sinks.items())
         ]
     return []
 

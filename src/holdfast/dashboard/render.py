@@ -69,8 +69,9 @@ def version_of(*values: Any) -> str:
 
 
 def command_line(words: Sequence[str], url: str) -> str:
-    """The command as it can be pasted into a shell."""
-    return " ".join(["holdfast", *map(shlex.quote, words), "--repo", shlex.quote(url)])
+    """The command as it can be pasted into a shell. A copy is made into the repository."""
+    place = [url] if words[0] in ("copy", "standby") else ["--repo", url]
+    return " ".join(["holdfast", *map(shlex.quote, [*words, *place])])
 
 
 def _lines(text: str) -> Markup:

@@ -20,6 +20,7 @@ from holdfast.report.lists import (
     list_generations,
     list_pipelines,
 )
+from holdfast.report.nextstep import next_step
 from holdfast.report.outcomes import describe_checked, describe_copied, describe_plan, describe_usage
 from holdfast.report.plain import iso_time, plain, to_json, to_json_line
 from holdfast.report.positions import PositionRow, list_positions
@@ -53,6 +54,7 @@ __all__ = [
     "list_generations",
     "list_pipelines",
     "list_positions",
+    "next_step",
     "plain",
     "read_history",
     "sample",
