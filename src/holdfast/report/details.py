@@ -116,6 +116,8 @@ class PinView(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class FindingRow(msgspec.Struct, kw_only=True, frozen=True):
+    """What a manifest says against itself: an error, or a note, as `check` calls it too."""
+
     severity: str
     where: str
     message: str
@@ -211,7 +213,7 @@ def describe(checkpoint: Checkpoint) -> CheckpointDetails:
         pipeline_hash=manifest.pipeline_hash,
         fingerprint=dict(sorted(manifest.fingerprint.items())),
         metadata=dict(sorted(manifest.metadata.items())),
-        findings=[FindingRow(severity=f.severity, where=f.where, message=f.message) for f in manifest.validate()],
+        findings=_findings(manifest),
         savepoints=sorted(name for name, word in pipeline.savepoints().items() if word.at == checkpoint.slot),
         pins=[
             PinView(
@@ -226,6 +228,11 @@ def describe(checkpoint: Checkpoint) -> CheckpointDetails:
         ],
         spark=explain(pipeline.records, manifest) if manifest.engine == SPARK else None,
     )
+
+
+def _findings(manifest: Manifest) -> list[FindingRow]:
+    words = {"error": "error", "warning": "note"}
+    return [FindingRow(severity=words[f.severity], where=f.where, message=f.message) for f in manifest.validate()]
 
 
 def _sources(manifest: Manifest) -> list[SourceView]:
