@@ -14,11 +14,15 @@ __all__ = ["Inbox", "receiving", "until"]
 
 
 class Inbox:
-    """What came in: `taken` was answered with 2xx, `asked` counts all attempts. `answer` is what the next get."""
+    """What came in: `taken` was answered with 2xx, `asked` counts all attempts. `answer` is what the next get.
+
+    `refused` has the answer to messages of one key, or of one status and key.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.answer: int | str = 204
+        self.refused: dict[str, int] = {}
         self.asked = 0
         self.taken: list[dict[str, Any]] = []
         self.headers: dict[str, str] = {}
@@ -35,7 +39,9 @@ def receiving() -> Iterator[Inbox]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             inbox.asked += 1
             inbox.headers = dict(self.headers)
-            answer = inbox.answer
+            message = json.loads(body)
+            key = str(message["key"])
+            answer = inbox.refused.get(key, inbox.refused.get(f"{message['status']} {key}", inbox.answer))
             if answer == "hang":
                 inbox.over.wait(60)
                 return
@@ -44,7 +50,7 @@ def receiving() -> Iterator[Inbox]:
                 return
             assert isinstance(answer, int)
             if answer < 300:
-                inbox.taken.append(json.loads(body))
+                inbox.taken.append(message)
             self.send_response(answer)
             if answer == 302:
                 self.send_header("Location", f"{inbox.url}/elsewhere")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,6 +22,9 @@ LOOK_AGAIN = 5.0
 """A message that is to be repeated falls due without anybody saying so."""
 GOODBYE = 2.0
 """How long the end of the sidecar waits for a message under way. One that is cut off is sent again."""
+
+_Which: TypeAlias = tuple[str, str, int]
+"""A message: its status, the key of its alert, and since when that holds."""
 
 
 def now_ms() -> int:
@@ -71,6 +76,7 @@ class Teller:
         self._repository = repository
         self._repeat_ms = repeat_ms
         self._tell = tell
+        self._patience = _Patience()
         self._stop = threading.Event()
         self._news = threading.Event()
         # A daemon: a receiver that hangs must not keep the process from ending.
@@ -90,22 +96,30 @@ class Teller:
         self._thread.join(GOODBYE)
 
     def _run(self) -> None:
-        failures = 0
+        wait = LOOK_AGAIN
         while not self._stop.is_set():
-            self._news.wait(LOOK_AGAIN)
+            self._news.wait(wait)
             self._news.clear()
-            for message in due(self._memory.told(self._name), self._memory.standing(), now_ms(), self._repeat_ms):
-                if self._stop.is_set():
-                    return
-                taken = self._send(message, failures)
-                failures = 0 if taken else failures + 1
-                if not taken:
-                    # What is due may be another message by then.
-                    self._stop.wait(retry_seconds(failures))
-                    self._news.set()
-                    break
+            wait = self._round()
 
-    def _send(self, message: Message, failures: int) -> bool:
+    def _round(self) -> float:
+        """Send what is due and may be sent; gives for how long nothing else can be, unless there is news."""
+        messages = due(self._memory.told(self._name), self._memory.standing(), now_ms(), self._repeat_ms)
+        self._patience.keep(messages)
+        for message in sorted(messages, key=self._patience.failures):
+            if self._stop.is_set():
+                break
+            if not self._patience.seconds(message) and not self._is_past(message):
+                self._send(message)
+        # What is due may be another message by then.
+        return min([LOOK_AGAIN, *map(self._patience.seconds, messages)])
+
+    def _is_past(self, message: Message) -> bool:
+        """Whether it tells the end of what was told anew meanwhile: said after that, it would be taken for its end."""
+        told = self._memory.told(self._name).get(message.alert.key)
+        return message.status == "resolved" and (told is None or told.since_ms != message.since_ms)
+
+    def _send(self, message: Message) -> None:
         status, key = message.status, message.alert.key
         try:
             document = document_of(message, self._repository, now_ms())
@@ -113,8 +127,60 @@ class Teller:
         except Exception as error:  # noqa: BLE001 - whatever it is, this thread must live: the receiver has no other
             # The text of another error may repeat an address.
             why = str(error) if isinstance(error, Refused) else f"it could not be sent ({type(error).__name__})"
-            self._tell(message.alert.pipeline, NotTaken(self._name, status, key, why, retry_seconds(failures + 1)))
-            return False
+            seconds = self._patience.not_taken(message)
+            self._tell(message.alert.pipeline, NotTaken(self._name, status, key, why, seconds))
+            return
+        self._patience.taken(message)
         self._memory.record(self._name, message, now_ms())
         self._tell(message.alert.pipeline, Taken(self._name, status, key))
-        return True
+
+
+class _Patience:
+    """When a receiver may be asked again, and with which message.
+
+    It can't be told whether a message was refused for what is in it or because the receiver is not well. So each
+    attempt that fails makes all wait: those that were tried for longer each time, as long as nothing at all is taken,
+    and those that were not for as long as different messages in a row have failed. One that is always refused then
+    holds the others up for a moment, and a receiver that hangs is asked once in each pause, however much is due.
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[_Which, tuple[int, float]] = {}
+        """How often a message was not taken, and when it may be tried again as far as it alone is concerned."""
+        self._in_a_row = 0
+        self._different: set[_Which] = set()
+        """What failed in a row, and how often."""
+        self._failed_at = 0.0
+
+    def keep(self, messages: Iterable[Message]) -> None:
+        """Forget what is not due any more."""
+        self._tried = {which: self._tried[which] for which in map(_which, messages) if which in self._tried}
+
+    def failures(self, message: Message) -> int:
+        """How often it was not taken: what was refused before comes after what was not."""
+        return self._tried.get(_which(message), (0, 0.0))[0]
+
+    def seconds(self, message: Message) -> float:
+        """For how long it may not be sent."""
+        tried = self._tried.get(_which(message))
+        count = self._in_a_row if tried else len(self._different)
+        until = self._failed_at + retry_seconds(count) if count else 0.0
+        return max(0.0, max(until, tried[1] if tried else 0.0) - time.monotonic())
+
+    def taken(self, message: Message) -> None:
+        self._in_a_row = 0
+        self._different.clear()
+        self._tried.pop(_which(message), None)
+
+    def not_taken(self, message: Message) -> float:
+        """Gives for how long it may not be sent again."""
+        which, self._failed_at = _which(message), time.monotonic()
+        count = self.failures(message) + 1
+        self._tried[which] = count, self._failed_at + retry_seconds(count)
+        self._in_a_row += 1
+        self._different.add(which)
+        return retry_seconds(max(count, self._in_a_row))
+
+
+def _which(message: Message) -> _Which:
+    return message.status, message.alert.key, message.since_ms
