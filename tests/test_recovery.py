@@ -32,9 +32,9 @@ from holdfast.errors import (
     BeingForgotten,
     CheckpointMissing,
     Damage,
+    DamagedArtifact,
     Fenced,
     FingerprintMismatch,
-    InvalidManifest,
     MissingRecords,
     NothingRestorable,
     RepositoryMissing,
@@ -701,7 +701,7 @@ def test_a_rewind_to_a_damaged_checkpoint_is_refused_and_does_not_fall_back() ->
     repo = filled(3)
     damage_state(repo.store, manifests(repo)[1])
     before = dump(repo.store)
-    with pytest.raises(InvalidManifest):
+    with pytest.raises(DamagedArtifact):
         start(repo, demands=Demands(to=Slot(0, 1)))
     assert dump(repo.store) == before
 

@@ -32,7 +32,7 @@ from holdfast.repository.artifacts import damaged_artifacts
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.settle import LoopSink, Settlement, plan_settlement
 
-__all__ = ["Choice", "Demands", "Recovered", "Skipped", "choose", "recover"]
+__all__ = ["Choice", "Demands", "Proven", "Recovered", "Skipped", "choose", "recover"]
 
 
 class Skipped(NamedTuple):
@@ -78,7 +78,7 @@ class Recovered:
 
 
 @dataclass
-class _Proven:
+class Proven:
     """Checkpoints whose every byte was read and matched: bytes are never rewritten, so once is enough."""
 
     slots: set[Slot] = field(default_factory=set)
@@ -95,7 +95,7 @@ def recover(
     """Take the pipeline over at its newest whole checkpoint (or where `demands.to` says) and settle its sinks."""
     demands, sinks = demands or Demands(), sinks or {}
     pipeline_id = records.ensure_identity().pipeline_id
-    proven = _Proven()
+    proven = Proven()
     choose(records, demands, sinks, proven)
     positions: dict[str, Any] = {}
     choice, settlement, claimed = Choice(None), Settlement(), -1
@@ -125,10 +125,10 @@ def choose(
     records: PipelineRecords,
     demands: Demands,
     sinks: Mapping[str, LoopSink] | None = None,
-    proven: _Proven | None = None,
+    proven: Proven | None = None,
 ) -> Choice:
     """Which checkpoint a recovery would begin from, read-only; raises whatever would refuse it."""
-    proven = proven or _Proven()
+    proven = proven or Proven()
     _refuse_lost_beginnings(records)
     skipped: list[Skipped] = []
     for slot, gone in _candidates(records, demands):
@@ -147,8 +147,8 @@ def choose(
                 raise BeingForgotten(records.reference(slot))
             return choose(records, demands, sinks, proven)
         if demands.to is not None:
-            raise InvalidManifest(str(slot), [why])
-        skipped.append(Skipped(slot, why))
+            raise why if isinstance(why, Damage) else InvalidManifest(str(slot), [str(why)])
+        skipped.append(Skipped(slot, str(why)))
         if demands.max_fallback is not None and len(skipped) > demands.max_fallback:
             break
     if skipped:
@@ -179,7 +179,7 @@ def _candidates(records: PipelineRecords, demands: Demands) -> Iterator[tuple[Sl
     yield from ((slot, None) for slot in older)
 
 
-def _damage(records: PipelineRecords, slot: Slot, demands: Demands, proven: _Proven) -> str | None:
+def _damage(records: PipelineRecords, slot: Slot, demands: Demands, proven: Proven) -> Damage | str | None:
     try:
         manifest = records.manifest(slot)
     except ObjectMissing:
@@ -187,7 +187,7 @@ def _damage(records: PipelineRecords, slot: Slot, demands: Demands, proven: _Pro
             raise CheckpointMissing(str(slot), "the slot holds no checkpoint") from None
         return "its manifest is gone"
     except Damage as damage:
-        return str(damage)
+        return damage
     errors = [str(f) for f in manifest.validate(demands.expected_vnode_count) if f.severity == "error"]
     if errors:
         return "; ".join(errors)
@@ -196,7 +196,7 @@ def _damage(records: PipelineRecords, slot: Slot, demands: Demands, proven: _Pro
     with ThreadPoolExecutor(4, thread_name_prefix="holdfast-verify") as pool:
         artifacts = [artifact for _, artifact in manifest.artifacts()]
         for _, fault in damaged_artifacts(records.store, records.keys, artifacts, pool):
-            return str(fault)
+            return fault
     proven.slots.add(slot)
     return None
 

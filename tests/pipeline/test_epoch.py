@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.epochs import NOTHING, EpochDecision, Holder, Link, Staged, Step, Target
-from holdfast.errors import SinkUnavailable
+from holdfast.errors import NotDeterministic, SinkUnavailable
 from holdfast.pipeline.epoch import Batch, Epochs, Held, Staging
 from holdfast.pipeline.ledger import Ledger
 from holdfast.sinks.staged import StagedRows
 from holdfast.store import Address
 from holdfast.store.memory import MemoryStore
-from pipeline.model import ModelSink, Written, rows_of
+from pipeline.model import Killed, ModelSink, Written, rows_of
 
 
 @dataclass
@@ -171,3 +172,93 @@ def test_what_fails_while_an_attempt_is_given_up_does_not_hide_why_it_was() -> N
     assert sinks["d"].prepared == [], "the others are aborted all the same"
     told = "\n".join(raised.value.__notes__)
     assert all(why in told for why in ("no rights", "gone away", "the disk is gone"))
+
+
+# ---- decided before ----
+
+
+class Adopting(Preparing):
+    """Takes staged files for its own."""
+
+    def has_adopted(self, token: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("names", ["", "b"], ids=["removed", "renamed"])
+def test_files_that_a_sink_has_adopted_stay_there_though_the_sink_goes_from_the_pipeline(names: str) -> None:
+    staging = Kept()
+    decision = epochs_of(staging, MemoryStore(), a=(table := Adopting())).run(first(staging))
+    [adopted] = staging.folders
+    holder = Holder("id", 1, "t1")
+    table.fence(holder, NOTHING)
+    held = {name: Held(table, Target(decision.after, 0)) for name in names}
+    Epochs("p", holder, held, [], staging, {0: [decision]}, look=None).run(first(staging))
+    assert staging.folders == {adopted}
+
+
+@dataclass
+class Rows(Batch):
+    """A batch whose rows are said; they are staged in a dict."""
+
+    there: dict[str, list[int]]
+    rows: list[int]
+    before: Link = NOTHING
+    after: Link = field(default_factory=lambda: Link(0, "3"))
+    offsets: bytes = b"v1"
+    sources: Mapping[str, bytes] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+    has_state: bool = True
+
+    def stage(self, folder: str) -> StagedRows:
+        self.there[folder] = self.rows
+        return InDict(self.there).opened(Staged(folder, [], "", str(sorted(self.rows))))
+
+
+@dataclass
+class InDict(Staging):
+    there: dict[str, list[int]]
+
+    def opened(self, staged: Staged) -> StagedRows:
+        return StagedRows(staged, Address("/nowhere"), pa.table({"n": self.there[staged.url]}))
+
+    def open(self, staged: Staged) -> StagedRows | None:
+        return self.opened(staged) if staged.url in self.there else None
+
+    def remove(self, staged: Staged) -> None:
+        self.there.pop(staged.url, None)
+
+
+@pytest.mark.parametrize("rolls_back", [True, False], ids=["it can go back", "it can not"])
+def test_other_rows_take_the_place_of_the_first_also_after_a_decision_for_one_sink_alone(rolls_back: bool) -> None:
+    """One sink has the epoch of the first run; another is added, decided on alone, and dies before it has it."""
+    targets, there, ledger = {"a": Written(), "b": Written()}, dict[str, list[int]](), Ledger(MemoryStore())
+
+    def run(generation: int, names: str, rows: list[int], dies_at: str = "") -> None:
+        holder, sinks = Holder("id", generation, f"t{generation}"), {}
+        for name in names:
+            sink = ModelSink(targets[name], rolls_back, lambda _step: None)
+            marker = sink.fence(holder, NOTHING)
+            sinks[name] = Held(sink, Target(marker.at, marker.decided))
+        seen: list[str] = []
+
+        def reach(step: str) -> None:
+            seen.append(step)
+            if step == dies_at and "prepared" in seen:
+                raise Killed
+
+        decided = sorted(ledger.read(), key=lambda each: (each.generation, each.attempt), reverse=True)
+        known = {0: decided} if decided else {}
+        epochs = Epochs("p", holder, sinks, [ledger], InDict(there), known, look=None, reach=reach)
+        with suppress(Killed):
+            epochs.run(Rows(there, rows))
+
+    run(0, "a", [1, 2, 3], dies_at="committed a")
+    run(1, "ab", [1, 2, 3], dies_at="looked")
+    assert (rows_of(targets["a"]), rows_of(targets["b"])) == ([1, 2, 3], [])
+    if rolls_back:
+        run(2, "ab", [4, 5, 6])
+        assert (rows_of(targets["a"]), rows_of(targets["b"])) == ([4, 5, 6], [4, 5, 6])
+    else:
+        with pytest.raises(NotDeterministic):
+            run(2, "ab", [4, 5, 6])
+        assert (rows_of(targets["a"]), rows_of(targets["b"])) == ([1, 2, 3], [])

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.draft import Description, Draft
+from holdfast.errors import DamagedArtifact, NothingRestorable, SparkRejects
 from holdfast.handles import StoredPipeline
 from holdfast.pipeline.home import Home, new_directory
 from holdfast.pipeline.links import LINK, encode_link, link_of_offsets
@@ -89,3 +90,34 @@ def test_in_an_object_store_no_directory_is_ever_gone_on_in(
     with home.held() as is_mine:
         assert not is_mine
         assert state_found(home, stored, is_mine) == "checkpoint"
+
+
+# ---- what is gone back to ----
+
+
+@pytest.mark.parametrize("to", [True, False], ids=["a rewind", "a start"])
+def test_a_checkpoint_is_looked_at_whole_before_anybody_depends_on_it(
+    stored: StoredPipeline, tmp_path: Path, to: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest, unused = stored.latest(), None
+    assert latest is not None
+
+    def find() -> str:
+        home, none = Home(SparkPlace(str(tmp_path / "home"))), unused
+        target = latest.manifest if to else None
+        starting = Starting(stored, home, none, {}, [], none, True, target=target)  # type: ignore[arg-type]
+        return starting.find(stored.records.world()).state.kind
+
+    assert find() == "checkpoint"
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.spark.lay.rejects", lambda *_what: "it is too old")
+        with pytest.raises(SparkRejects):
+            find()
+    artifact = latest.manifest.files["commits/2"]
+    key = f"{stored.records.keys.prefix}{artifact.path}"
+    data = bytearray(stored.records.store.get(key))
+    data[artifact.offset or 0] ^= 1
+    stored.records.store.delete([key])
+    stored.records.store.create(key, bytes(data))
+    with pytest.raises(DamagedArtifact if to else NothingRestorable):
+        find()

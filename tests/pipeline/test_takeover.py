@@ -13,14 +13,14 @@ from holdfast import Description, SinkStatus, claim
 from holdfast.claim import Reason
 from holdfast.copying import copy_pipeline
 from holdfast.decide.start import Known
-from holdfast.decide.timeline import World, newest
-from holdfast.epochs import Target
+from holdfast.decide.timeline import World, lineage, newest
+from holdfast.epochs import NOTHING, Target
 from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, NotActivated, SinksAhead
 from holdfast.layout import Slot
 from holdfast.pipeline.links import LINK, encode_link, link_of_manifest
 from holdfast.pipeline.takeover import Found, Taken, _Taking, take_pipeline
 from holdfast.publish import Publisher
-from holdfast.sinks import Parquet, SQLite
+from holdfast.sinks import Delta, Parquet, SQLite
 from holdfast.sinks.contract import Sink
 from holdfast.testing.sinks import stage, step, words
 
@@ -289,3 +289,58 @@ def test_only_a_copy_can_be_activated(twice: Twice) -> None:
     twice.activate()
     with pytest.raises(NotACopy):
         twice.activate()
+
+
+# ---- a sink that nobody knows ----
+
+
+@pytest.mark.parametrize("kind", [Parquet, Delta])
+def test_a_sink_that_was_added_goes_back_to_where_it_began_though_no_checkpoint_and_no_decision_knows_it(
+    tmp_path: Path, kind: type[Parquet] | type[Delta]
+) -> None:
+    pipeline = Pipeline(tmp_path, kind(str(tmp_path / "a")))
+    pipeline.run(pipeline.start(), 0, 1, 2)
+    pipeline.more["b"] = added = kind(str(tmp_path / "b"))
+    generation = pipeline.start().generation.number
+    for sink in (pipeline.sink, added):
+        rows, to = stage(tmp_path, words(3)), step(3, generation)
+        sink.commit(to, sink.prepare(to, rows), rows)
+    # The directory is lost with its ledger, and no checkpoint was taken since.
+    taken = pipeline.start()
+    assert {name: held.at.at.epoch for name, held in taken.sinks.items()} == {"table": 2, "b": 2}
+    assert {name: marker.at.epoch for name, sink in pipeline.more.items() if (marker := sink.look())} == {"b": 2}
+
+
+@pytest.mark.parametrize("kind", [Parquet, Delta])
+def test_a_sink_that_began_in_a_later_generation_goes_back_to_nothing(
+    tmp_path: Path, kind: type[Parquet] | type[Delta]
+) -> None:
+    pipeline = Pipeline(tmp_path, kind(str(tmp_path / "a")))
+    pipeline.records.ensure_identity()
+    claim.take_over(pipeline.records, Reason("start"), lambda: claim.Begin(None, -1, None, ""), lambda _g, _t: None)
+    generation = pipeline.start().generation.number
+    rows, to = stage(tmp_path, words(0)), step(0, generation)
+    pipeline.sink.commit(to, pipeline.sink.prepare(to, rows), rows)
+    pipeline.start()
+    marker = pipeline.sink.look()
+    assert marker is not None
+    assert marker.at == NOTHING
+
+
+def test_a_free_start_in_a_directory_keeps_what_was_decided_in_it_on_the_timeline(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, Parquet(str(tmp_path / "a")))
+    pipeline.run(pipeline.start(), 0, 1, 2)
+    generation = pipeline.start().generation.number
+    rows, to = stage(tmp_path, words(3)), step(3, generation)
+    pipeline.sink.commit(to, pipeline.sink.prepare(to, rows), rows)
+
+    def find(world: World) -> Found:
+        slot = newest(world)
+        assert slot is not None
+        return Found(Known("warm", to.after), pipeline.records.manifest(slot), [])
+
+    for rewind in (True, False, True):
+        sinks = {"table": pipeline.sink}
+        taken = take_pipeline(pipeline.records, Reason("start"), sinks, find, rewind=rewind)
+        assert taken.sinks["table"].at.at.epoch == 3
+        assert [g for g, _, _ in lineage(pipeline.records.world())][1] == taken.generation.number - 1

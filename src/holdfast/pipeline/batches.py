@@ -22,7 +22,14 @@ class SparkBatch(Batch):
     """The batch of an epoch, read from Spark's directory: it is in the offset log before it runs."""
 
     def __init__(
-        self, frame: DataFrame, epoch: int, directory: Directory, staging: FolderStaging, tables: Mapping[str, str]
+        self,
+        frame: DataFrame,
+        epoch: int,
+        directory: Directory,
+        staging: FolderStaging,
+        tables: Mapping[str, str],
+        *,
+        stateful: bool,
     ) -> None:
         self._frame = frame
         self._staging = staging
@@ -32,7 +39,8 @@ class SparkBatch(Batch):
         self.after = link_of_offsets(epoch, self.offsets)
         self.sources = dict(_entries(directory, before, self.offsets))
         self.tables = tables
-        self.has_state = bool(directory.look().folders("state"))
+        # Older Sparks make the folder only with the first state that they write, after this batch has run.
+        self.has_state = stateful or bool(directory.look().folders("state"))
 
     def stage(self, folder: str) -> StagedRows:
         return self._staging.stage(self._frame, folder, has_state=self.has_state)

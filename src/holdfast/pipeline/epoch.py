@@ -144,7 +144,7 @@ class Epochs:
         else:
             self._take_back(known)
         mine = known.generation == self._holder.generation
-        self._commit(*self._decide(batch, again, known.attempt + 1 if mine else 0))
+        self._commit(*self._decide(batch, again, known.attempt + 1 if mine else 0, known.backs))
 
     # ---- the steps ----
 
@@ -155,7 +155,10 @@ class Epochs:
         self._reach("staged")
         return rows
 
-    def _decide(self, batch: Batch, rows: StagedRows, attempt: int) -> tuple[EpochDecision, StagedRows]:
+    def _decide(
+        self, batch: Batch, rows: StagedRows, attempt: int, earlier: Mapping[str, Target] | None = None
+    ) -> tuple[EpochDecision, StagedRows]:
+        """Decide an epoch. `earlier` is the way back to before it of the sinks that hold it by another decision."""
         step = Step(self._holder.generation, batch.before, batch.after)
         self._on_epoch(step.epoch, rows)
         with self._timed("prepare"):
@@ -170,7 +173,8 @@ class Epochs:
             sources=dict(batch.sources),
             staged=rows.staged,
             tokens=tokens,
-            backs={name: held.at for name, held in self.sinks.items()},
+            backs={n: held.at for n, held in self.sinks.items() if not held.holds(step)}
+            | {n: back for n, back in (earlier or {}).items() if n in self.sinks and self.sinks[n].holds(step)},
             tables=dict(batch.tables),
             states=self._states.save(),
             created_ms=now_ms(),
@@ -230,14 +234,16 @@ class Epochs:
             if isinstance(failure, LostRace | Refused):
                 raise failure
             raise SinkFailed(name, f"epoch {decision.epoch}", str(failure)) from failure
-        if not any(held.sink.has_adopted(decision.tokens[n]) for n, held in self.sinks.items() if n in decision.tokens):
+        # A sink that has gone from the pipeline since may have adopted them: its table is still somebody's.
+        tokens = decision.tokens.items()
+        if all(name in self.sinks and not self.sinks[name].sink.has_adopted(token) for name, token in tokens):
             self._staging.remove(decision.staged)
         self._reach("committed")
 
     def _take_back(self, known: EpochDecision) -> None:
         """The first run's rows must go from every sink, or from none."""
         holding = {name: held for name, held in self.sinks.items() if held.holds(known.step)}
-        stuck = [name for name, held in holding.items() if what_bars(held.sink, known.backs[name]) is not None]
+        stuck = [name for name, held in holding.items() if not _can_lose(held, known, known.backs.get(name))]
         if stuck:
             raise NotDeterministic(self._pipeline, known.epoch, stuck)
         for name, held in holding.items():
@@ -250,3 +256,8 @@ class Epochs:
         began = time.perf_counter()
         yield
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
+
+
+def _can_lose(held: Held, known: EpochDecision, back: Target | None) -> bool:
+    """Whether a sink can lose the epoch that it holds: who took part in no decision on it knows no way back."""
+    return back is not None and back.at.epoch < known.epoch and what_bars(held.sink, back) is None

@@ -30,7 +30,7 @@ from holdfast.store import Directory
 
 __all__ = ["Forked", "Origin", "PlainQuery"]
 
-Describe: TypeAlias = Callable[[int], Add]
+Describe: TypeAlias = Callable[[int], Add | None]
 
 STILL_SECONDS = 2.0
 """So long a plain query's directory must stand still to be taken over: its query must have stopped."""

@@ -161,7 +161,7 @@ class Pipeline:
             )
             if start.may_clear:
                 sweep(start.home.address("staging"), taken.generation.number)
-            writer = self._writer(start, work, start.versions)
+            writer, over = self._writer(start, work, start.versions), work.running.newest()[0]
             query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
             live = live_query(query)
             capturer = Capturer(
@@ -170,6 +170,7 @@ class Pipeline:
                 spark_version=live.spark_version,
                 standing=succession.Standing(taken.generation.number, start.first or taken.found.follows),
                 add=work.running.describe,
+                over=over,
             )
             work.for_spark.holds = let_go = LetGo(stack.pop_all())
             attached = Attached(live, start.stored, capturer, schedule, tell=tell, then=let_go)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.decide.fingerprint import Fingerprint
+from holdfast.decide.query_identity import has_operators
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Target
 from holdfast.errors import Fenced, HoldfastError, SparkGone
@@ -83,6 +84,7 @@ class Running:
         self._look = look
         self._tell = tell
         self._noted: dict[int, _Noted] = {}
+        self._newest = epoch, dict[str, Target]()
         self._lock = threading.Lock()
         self.error: Exception | None = None
         self._note(epoch)
@@ -90,7 +92,7 @@ class Running:
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         began = time.perf_counter()
         try:
-            decision = self._epochs.run(SparkBatch(frame, epoch, self._directory, self._staging, self.tables))
+            decision = self._epochs.run(self._batch(frame, epoch))
         except Exception as error:
             # Spark tells of it in words only.
             fenced = error if isinstance(error, Fenced) else self._overtaken()
@@ -103,6 +105,10 @@ class Running:
         staged, seconds = decision.staged, time.perf_counter() - began
         self._tell(EpochCommitted(epoch, staged.rows, staged.size_bytes, seconds, dict(self._epochs.seconds)))
         self.upkeep.release()
+
+    def _batch(self, frame: DataFrame, epoch: int) -> SparkBatch:
+        stateful = has_operators(self._query.parts)
+        return SparkBatch(frame, epoch, self._directory, self._staging, self.tables, stateful=stateful)
 
     def _overtaken(self) -> Fenced | None:
         """Whoever takes a pipeline over drives its epochs on and clears up: what fails here then fails for that."""
@@ -117,17 +123,19 @@ class Running:
     def newest(self) -> tuple[int, Mapping[str, Target]]:
         """The newest epoch that is over, and where each sink stands since."""
         with self._lock:
-            epoch = max(self._noted)
-            return epoch, self._noted[epoch].sinks
+            return self._newest
 
-    def describe(self, epoch: int) -> Add:
+    def describe(self, epoch: int) -> Add | None:
         """Take what is known of an epoch, for a checkpoint that begins now: its upload may outlast what is kept of it.
 
         What this gives adds to the checkpoint what its files do not say: the query, the sinks, which had all committed
         its epoch by then, the reference tables, and the driver's states. The decisions are in the repository before.
+        None for an epoch of which that is not known: one that was run again while a sink was ahead of it.
         """
         with self._lock:
-            noted = self._noted[epoch]
+            noted = self._noted.get(epoch)
+        if noted is None:
+            return None
 
         def add(draft: Draft, about: Description) -> Description:
             self._join()
@@ -159,7 +167,9 @@ class Running:
     def _note(self, epoch: int) -> None:
         with self._lock:
             sinks = {name: held.at for name, held in self._epochs.sinks.items()}
-            self._noted[epoch] = _Noted(sinks, self._states.save())
+            self._newest = epoch, sinks
+            if all(target.at.epoch == epoch for target in sinks.values()):
+                self._noted[epoch] = _Noted(sinks, self._states.save())
             self._noted.pop(epoch - KEPT, None)
 
 
@@ -245,7 +255,9 @@ class Run:
         except Py4JError as error:
             raise self._gone(error) from error
         finally:
-            self._let_go()
+            # A name that is refused is refused before the query is stopped.
+            if not self.is_active:
+                self._let_go()
 
     def await_termination(self, timeout: int | None = None) -> bool:
         """Wait for the query to end, and raise what ended it. False if it has not after so many seconds."""

@@ -27,11 +27,11 @@ from holdfast.pipeline.sources.past import Stand, stand_of_manifest, stand_of_of
 from holdfast.pipeline.takeover import Found, Taken
 from holdfast.pipeline.trimming import trim
 from holdfast.pipeline.warm import Warm, find_warm, has_cut_otherwise
-from holdfast.recovery import Demands, Skipped, choose
+from holdfast.recovery import Demands, Proven, Skipped, choose
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.sinks.contract import Sink
 from holdfast.spark.capture import Add
-from holdfast.spark.lay import lay_down
+from holdfast.spark.lay import lay_down, refuse_to_lay
 from holdfast.spark.places import SparkPlace
 
 __all__ = ["Recovery", "Starting"]
@@ -64,6 +64,7 @@ class Starting:
     reach: Callable[[str], None] = lambda _step: None
     """Called at each step by name, as in an epoch."""
     _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
+    _proven: Proven = field(default_factory=Proven, repr=False)
 
     @property
     def may_clear(self) -> bool:
@@ -94,7 +95,9 @@ class Starting:
         """What there is to go on from: a directory that can be gone on in, else the newest whole checkpoint."""
         self.home.require_owner(self.stored.records.identity().pipeline_id if self.stored.exists() else "")
         if self.target is not None:
-            return self._from(Known("checkpoint", _link(self.target)), self.target)
+            # Every byte, before the claim: once a sink has gone back, a checkpoint that can't be laid helps nobody.
+            choose(self.stored.records, Demands(to=self.target.at), proven=self._proven)
+            return self._from_checkpoint(self.target)
         manifest = self._newest(world)
         self.warm = self._find_warm(world, manifest) if self.is_mine else None
         if self.warm is not None:
@@ -105,7 +108,7 @@ class Starting:
             self.warm = None
         manifest = self._newest_whole()
         if manifest is not None:
-            return self._from(Known("checkpoint", _link(manifest)), manifest)
+            return self._from_checkpoint(manifest)
         if self.origin is not None:
             return Found(Known("checkpoint", self.origin.link), None, [], self.origin.said, self.origin.query())
         self._refuse_half_begun(world)
@@ -154,8 +157,10 @@ class Starting:
         self.reach("noted")
 
     def _reaching(self, describe: Describe) -> Describe:
-        def reaching(epoch: int) -> Add:
+        def reaching(epoch: int) -> Add | None:
             add = describe(epoch)
+            if add is None:
+                return None
 
             def and_add(draft: Draft, about: Description) -> Description:
                 self.reach("drafted")
@@ -199,9 +204,13 @@ class Starting:
             return self._newest_whole()
 
     def _newest_whole(self) -> Manifest | None:
-        chosen = choose(self.stored.records, Demands())
+        chosen = choose(self.stored.records, Demands(), proven=self._proven)
         self.skipped = chosen.skipped
         return chosen.manifest
+
+    def _from_checkpoint(self, manifest: Manifest) -> Found:
+        refuse_to_lay(self.stored.records, manifest)
+        return self._from(Known("checkpoint", _link(manifest)), manifest)
 
     def _from(self, state: Known, manifest: Manifest | None) -> Found:
         after = state.at.epoch - 1

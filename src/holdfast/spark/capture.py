@@ -103,7 +103,8 @@ class Capturer:
     `always_claim` makes the first one begin a generation of its own; otherwise captures share the one that names the
     query. `spark_version` is written down if it is known; of a `file_sink` of the query the log is kept along.
     A `mover` moves large captures in its own way. Whoever has claimed a generation already gives it as `standing`, and
-    may `add` to what is said of each cut: asked with the epoch before anything is uploaded, done after it.
+    may `add` to what is said of each cut: asked with the epoch before anything is uploaded, done after it; an epoch of
+    which they can say nothing is not captured. Batches up to `over` are over, whatever is known of later ones.
     """
 
     def __init__(
@@ -119,7 +120,8 @@ class Capturer:
         mover: Mover | None = None,
         limits: Limits = LIMITS,
         standing: Standing | None = None,
-        add: Callable[[int], Add] | None = None,
+        add: Callable[[int], Add | None] | None = None,
+        over: int = -1,
     ) -> None:
         self.records = records
         self.directory = directory
@@ -132,6 +134,7 @@ class Capturer:
         self._limits = limits
         self._standing = standing
         self._add = add
+        self._over = over
         self._identity: tuple[FileStat | None, FileStat | None] | None = None
         self._who: Running | None = None
         self._survey: Survey | None = None
@@ -170,6 +173,7 @@ class Capturer:
         Raises BrokenBatch if the newest ones can't be restored at all, NotCapturable, OtherTimeline if the directory
         or the pipeline is another query's now, and Fenced if `always_claim` and the pipeline was taken over.
         """
+        known = self._over if known is None else max(known, self._over)
         requests = waiting_requests(self.records) if self.records.exists() else []
         for entry in range(ENTRIES):
             try:
@@ -196,11 +200,14 @@ class Capturer:
             tip = self._enter(look, batches)
             if tip is not None and self._holds(tip, candidates[0]):
                 return self._same(tip, requests, batches.commits[-1], broken)
+            add = self._add(candidates[0]) if self._add is not None else None
+            if self._add is not None and add is None:
+                return NotYet(f"batch {candidates[0]} was run again while a sink was ahead of it")
             found = cut_at(self.directory, look, candidates[0], self._known)
             if isinstance(found, Unsupported):
                 raise NotCapturable(self.directory.url, found.why)
             if isinstance(found, Cut):
-                taken = self._publish(found, requests, batches.commits[-1], broken)
+                taken = self._publish(found, add, requests, batches.commits[-1], broken)
                 if taken is not None:
                     return taken
             elif not isinstance(found, Gone):
@@ -307,14 +314,13 @@ class Capturer:
     # ---- the checkpoint ----
 
     def _publish(
-        self, cut: Cut, requests: Sequence[Request], committed: int, broken: Mapping[int, str]
+        self, cut: Cut, add: Add | None, requests: Sequence[Request], committed: int, broken: Mapping[int, str]
     ) -> Taken | Same | None:
         """Make a checkpoint of a cut; None if a file of it went or changed before it was read."""
         publisher = self._stand()
         if publisher.tip is not None and self._holds(publisher.tip, cut.epoch):
             # Another capture published it between our look and our claim: it is in what the generation began from.
             return None
-        add = self._add(cut.epoch) if self._add is not None else None
         draft = publisher.begin(cut.epoch, requests=requests)
         try:
             read = fill(draft, cut, self.directory, self._limits.single, self._mover)

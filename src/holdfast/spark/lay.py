@@ -31,7 +31,7 @@ from holdfast.spark.sinking import FileSink, Sinking
 from holdfast.spark.succession import OWNER
 from holdfast.store.retry import RetryPolicy
 
-__all__ = ["Changes", "FileSink", "Laid", "Regrow", "Regrown", "lay_down"]
+__all__ = ["Changes", "FileSink", "Laid", "Regrow", "Regrown", "lay_down", "refuse_to_lay"]
 
 UNFINISHED = "holdfast restore is not finished"
 """Stands where Spark expects the query's id: it fails with these words. Longer ones it would not repeat."""
@@ -151,6 +151,12 @@ def lay_down(
         created_ms=now_ms(),
     )
     return _Laying(records, manifest, moving, rewritten, sinking, progress, layer, regrow).into(place, begun)
+
+
+def refuse_to_lay(records: PipelineRecords, manifest: Manifest) -> None:
+    """Raise what `lay_down` would for the checkpoint itself, with `state_only`, before anything depends on it."""
+    _refuse(manifest, state_only=True)
+    _refuse_version(Moving(records, manifest), manifest, _installed())
 
 
 def _refuse(manifest: Manifest, state_only: bool) -> None:
