@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,20 +76,46 @@ def drill_pipeline(
 ) -> Drilled:
     """Restore the newest checkpoint below `scratch` and prove it; with `start`, that Spark starts from it.
 
-    The place is removed in the end, unless it is to be kept.
+    It is restored into a folder with the pipeline's name, which must be new or empty. What was restored is removed in
+    the end, unless it is to be kept; what was there before is never touched.
     """
     drilled = Drilled(pipeline.name, int(time.time() * 1000))
-    place = scratch / pipeline.name
+    place = _Place(scratch / pipeline.name)
     try:
         _drill(pipeline, place, drilled, start, progress)
     finally:
         if not keep:
-            shutil.rmtree(place, ignore_errors=True)
+            place.clear()
     return drilled
 
 
+class _Place:
+    """Where a checkpoint is restored to, and whether what is there is ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._was_there = path.is_dir()
+        self.is_ours = False
+        """Set once something was restored into it. Until then all that is there is somebody else's."""
+
+    def clear(self) -> None:
+        """Remove what was restored; an empty folder that was there before is empty again."""
+        if not self.is_ours:
+            return
+        if not self._was_there:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        # What can't be removed stays, and is no reason to say anything else of the pipeline than what was found.
+        with suppress(OSError):
+            for found in [*self.path.iterdir()]:
+                if found.is_dir() and not found.is_symlink():
+                    shutil.rmtree(found, ignore_errors=True)
+                else:
+                    found.unlink(missing_ok=True)
+
+
 def _drill(
-    pipeline: StoredPipeline, place: Path, drilled: Drilled, start: Start | None, progress: Progress | None
+    pipeline: StoredPipeline, place: _Place, drilled: Drilled, start: Start | None, progress: Progress | None
 ) -> None:
     checkpoint = _find(pipeline, drilled)
     laid = _restore(checkpoint, place, drilled, progress) if checkpoint is not None else None
@@ -98,13 +125,13 @@ def _drill(
     if isinstance(laid, Restored):
         return
     with _Tried(drilled, "read back") as step:
-        inspected = inspect(open_directory(str(place)), read_all=True)
+        inspected = inspect(open_directory(str(place.path)), read_all=True)
         for fault in inspected.damaged:
             raise DamagedArtifact(fault.name, fault.what)
         step.said = f"a restart goes on after batch {inspected.newest_whole}"
     if start is not None and drilled.good:
         with _Tried(drilled, "start") as step:
-            step.said = _started(pipeline.name, start, checkpoint, place)
+            step.said = _started(pipeline.name, start, checkpoint, place.path)
 
 
 def _started(name: str, start: Start, checkpoint: Checkpoint, place: Path) -> str:
@@ -120,6 +147,7 @@ def _started(name: str, start: Start, checkpoint: Checkpoint, place: Path) -> st
 
 def _find(pipeline: StoredPipeline, drilled: Drilled) -> Checkpoint | None:
     with _Tried(drilled, "find") as step:
+        pipeline.require()
         latest = pipeline.latest()
         if latest is None:
             raise CheckpointMissing(pipeline.name, "the pipeline has no checkpoint yet")
@@ -130,15 +158,17 @@ def _find(pipeline: StoredPipeline, drilled: Drilled) -> Checkpoint | None:
 
 
 def _restore(
-    checkpoint: Checkpoint, place: Path, drilled: Drilled, progress: Progress | None
+    checkpoint: Checkpoint, place: _Place, drilled: Drilled, progress: Progress | None
 ) -> Restored | Laid | None:
     with _Tried(drilled, "restore") as step:
         laid: Restored | Laid
         if checkpoint.manifest.engine == PYTHON:
-            laid = checkpoint.restore(place, progress)
+            laid = checkpoint.restore(place.path, progress)
         else:
             # With the id of the running query, Spark would stop that one where both are in one driver.
-            laid = checkpoint.fork(place, progress, state_only=True)
+            laid = checkpoint.fork(place.path, progress, state_only=True)
+        place.is_ours = True
+        if isinstance(laid, Laid):
             _prove_the_rest(checkpoint)
         drilled.files, drilled.bytes = laid.files, laid.bytes
         step.said = f"{laid.files} files, {laid.bytes} bytes, all verified"

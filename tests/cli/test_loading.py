@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -145,3 +146,52 @@ def test_a_module_that_fails_for_want_of_a_java_is_told_so_and_one_that_needs_no
     write("jobs_failing", "1 / 0")
     with pytest.raises(UserCodeFailed, match="ZeroDivisionError"):
         load_pipeline("jobs_failing:pipeline")
+
+
+# ---- what it prints ----
+
+NOISE = """
+import os, subprocess, sys
+
+print("imported", flush=True)
+os.write(1, b"by its descriptor\\n")
+subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
+"""
+
+
+@pytest.mark.parametrize("verb", ["plan", "drill"])
+def test_what_a_module_prints_goes_to_stderr_and_the_document_stays_whole(orders: Repository, verb: str) -> None:
+    write("jobs_loud", NOISE + PIPELINE.replace("    return", "    print('called')\n    return"))
+    words = ["drill", "--start", "jobs_loud:make"] if verb == "drill" else ["plan", "jobs_loud:make"]
+    command = [sys.executable, "-m", "holdfast", *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert isinstance(json.loads(done.stdout), dict), done.stdout
+    for said in ("imported", "by its descriptor", "by a child", "called"):
+        assert said in done.stderr.splitlines()
+        assert said not in done.stdout
+
+
+def test_after_it_is_loaded_stdout_is_where_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    write("jobs_silent", PIPELINE + "\nprint('aside')")
+    write("jobs_broken", "print('aside')\n1 / 0")
+    with pytest.raises(UserCodeFailed):
+        load_pipeline("jobs_broken:make")
+    load_pipeline("jobs_silent:make")
+    os.write(1, b"from below ")
+    print("from above", flush=True)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("from below from above\n", "aside\naside\n")
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_with_stdout_or_stderr_closed_a_module_is_loaded_all_the_same(orders: Repository, closed: str) -> None:
+    write("jobs_alone", "print('hello')\n" + PIPELINE)
+    command = f"{sys.executable} -m holdfast plan jobs_alone:nothing --json {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 2, done.stderr
+
+
+def test_a_module_that_ends_the_process_is_told_as_one_that_fails() -> None:
+    write("jobs_ending", "import sys\nsys.exit(3)")
+    with pytest.raises(UserCodeFailed, match="SystemExit: 3"):
+        load_pipeline("jobs_ending:pipeline")

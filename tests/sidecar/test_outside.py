@@ -168,3 +168,25 @@ def test_a_drill_proves_the_newest_checkpoint_and_leaves_nothing_behind(tmp_path
     with pytest.raises(VerbFailed, match=r"`holdfast drill orders` failed: restore: .*digest"):
         outside.drill(table, "orders", None)
     assert [*(tmp_path / "scratch").iterdir()] == []
+
+
+def test_what_code_prints_is_not_taken_for_the_answer(tmp_path: Path) -> None:
+    noise = 'print("hello from the module", flush=True)\nimport os\nos.write(1, b"and from below it\\n")\n'
+    (tmp_path / "jobs_that_print.py").write_text(noise + JOBS)
+    repository = holdfast.open(str(tmp_path / "repository"), create=True)
+    outside = Outside(repository, tmp_path, threading.Event())
+    assert outside.reach(ReachTable(), "orders", "jobs_that_print:pipeline") == []
+
+
+def test_the_last_words_of_a_process_that_told_nothing_are_told_and_no_secret_is_among_them(tmp_path: Path) -> None:
+    words = (
+        "import os, sys\nprint('a long story\\n' * 100_000 + 'out of memory', os.environ['HOLDFAST_KEY'])\nos._exit(9)"
+    )
+    (tmp_path / "jobs_that_die.py").write_text(words.replace("'])", "'], file=sys.stderr, flush=True)"))
+    key = Key.generate()
+    repository = holdfast.open(str(tmp_path / "vault"), create=True, key=key)
+    with pytest.raises(VerbFailed) as told:
+        Outside(repository, tmp_path, threading.Event()).reach(ReachTable(), "orders", "jobs_that_die:x")
+    end = "it ended with 9 and told nothing; the last that it said: a long story / a long story / out of memory …"
+    assert told.value.why == end
+    assert key.text() not in str(told.value)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.loading import load_pipeline
+from holdfast.cli.loading import load_pipeline, said_aside
 from holdfast.cli.render import Styled
-from holdfast.errors import BadValue
+from holdfast.errors import BadValue, HoldfastError, NoPipelines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.checkpoint import Checkpoint
     from holdfast.drilling import Drilled, Start
+    from holdfast.handles import Repository, StoredPipeline
 
 __all__ = ["command"]
 
-DAMAGE = 3
+FAILED, DAMAGE = 1, 3
 
 
 @verb(
@@ -69,43 +73,110 @@ def command(
     With --start Spark goes on from it as well: the pipeline MODULE:ATTR, matched by its name, runs one batch with its
     sinks replaced by nothing, and nothing of that is committed. Whether its sources still hold what comes next is asked
     before. Nothing is claimed and nothing is touched but the scratch place: it may run beside the pipeline, and from a
-    copy.
+    copy. Of the scratch place only what was restored is removed.
 
-    0 if all are good, 3 if one is damaged, else the exit code of what went wrong first: made for cron.
+    What fails, a MODULE:ATTR that can't be loaded included, is told and keeps no other pipeline from its turn. 0 if all
+    are good, 3 if one is damaged, 4 if there is no pipeline, else the exit code of what went wrong first: made for
+    cron.
     """
-    from holdfast.decide.schedule import parse_duration
-    from holdfast.drilling import drill_pipeline
+    from holdfast.config import Duration
 
+    Duration.of(timeout)
+    for report in reports:
+        _refuse_unwritable(report)
     repository = session.repository()
     stored = [repository.pipeline(name) for name in dict.fromkeys(pipelines)] or repository.pipelines()
-    for each in stored:
-        each.require()
-    parse_duration(timeout)
-    starters = _starters(starts, {each.name for each in stored}, timeout)
     place = Path(scratch) if scratch else Path(tempfile.mkdtemp(prefix="holdfast-drill-"))
     place.mkdir(parents=True, exist_ok=True)
-    drills: list[Drilled] = []
+    drilling = _Drilling(session, place.absolute(), keep=keep)
     try:
-        for each in stored:
-            with session.output.progress(f"drill {each.name}") as progress:
-                start = starters.get(each.name)
-                drills.append(drill_pipeline(each, place.absolute(), start=start, keep=keep, progress=progress))
-            if not session.as_json:
-                _show(session, drills[-1])
+        drilling.drill(repository, stored, drilling.starters(starts, {each.name for each in stored}, timeout))
     finally:
         if not keep and not scratch:
-            place.rmdir()
-    _report(session, drills, reports)
-    _end(drills)
+            _remove(place)
+    are_written = _report(session, drilling.drills, reports, str(place.absolute()) if keep else None)
+    _end(drilling.drills, are_written)
 
 
-def _starters(targets: Sequence[str], names: set[str], timeout: str) -> dict[str, Start]:
-    pipelines = {target: load_pipeline(target) for target in targets}
-    known = ", ".join(sorted(names)) or "none"
-    for target, pipeline in pipelines.items():
-        if pipeline.name not in names:
-            raise BadValue("--start", f"{target} is the pipeline {pipeline.name!r}, and these are drilled: {known}")
-    return {pipeline.name: partial(pipeline.drill, timeout=timeout) for pipeline in pipelines.values()}
+class _Drilling:
+    """The drills of one command, in the order in which they were made."""
+
+    def __init__(self, session: Session, place: Path, *, keep: bool) -> None:
+        self._session = session
+        self._place = place
+        self._keep = keep
+        self.drills: list[Drilled] = []
+
+    def drill(self, repository: Repository, stored: Sequence[StoredPipeline], starters: dict[str, Start]) -> None:
+        """Drill each. A repository without any is a failure too: cron would take silence for proof."""
+        from holdfast.drilling import drill_pipeline
+
+        for each in stored:
+            with self._session.output.progress(f"drill {each.name}") as progress:
+                start = starters.get(each.name)
+                drilled = drill_pipeline(each, self._place, start=start, keep=self._keep, progress=progress)
+            self._add(drilled)
+        if not stored:
+            self._failed(repository.url, "find", 0.0, NoPipelines(repository.url))
+
+    def starters(self, targets: Sequence[str], names: set[str], timeout: str) -> dict[str, Start]:
+        """What starts each pipeline, by its name. A target that starts none is a failed drill of its own."""
+        found: dict[str, Start] = {}
+        known = ", ".join(sorted(names)) or "none"
+        for target in dict.fromkeys(targets):
+            began = time.perf_counter()
+            try:
+                name, start = _starter(target, timeout)
+                if name not in names:
+                    raise BadValue("--start", f"{target} is the pipeline {name!r}, and these are drilled: {known}")
+                if name in found:
+                    raise BadValue("--start", f"{target} is the pipeline {name!r}, which another one is too")
+                found[name] = start
+            except HoldfastError as error:
+                self._failed(target, "load", time.perf_counter() - began, error)
+        return found
+
+    def _failed(self, name: str, step: str, seconds: float, error: HoldfastError) -> None:
+        from holdfast.drilling import Drilled, Step
+
+        self._add(Drilled(name, int(time.time() * 1000), steps=[Step(step, seconds, error=error)]))
+
+    def _add(self, drilled: Drilled) -> None:
+        self.drills.append(drilled)
+        if not self._session.as_json:
+            _show(self._session, drilled)
+
+
+def _starter(target: str, timeout: str) -> tuple[str, Start]:
+    pipeline = load_pipeline(target)
+    drill = partial(pipeline.drill, timeout=timeout)
+
+    def start(checkpoint: Checkpoint, place: Path) -> str:
+        # It calls the user's query, which may print as well.
+        with said_aside():
+            return drill(checkpoint, place)
+
+    return pipeline.name, start
+
+
+def _refuse_unwritable(report: str) -> None:
+    """Raise BadValue for a file that could not be written in the end, when all is done."""
+    path = Path(report)
+    was_there = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise BadValue("--report", f"{report} can't be written: {error.strerror}") from error
+
+
+def _remove(place: Path) -> None:
+    """Remove a folder that we made. What can't be removed is told, and changes nothing of what was found."""
+    shutil.rmtree(place, ignore_errors=True)
+    if place.exists():
+        click.echo(f"{place} could not be removed", err=True)
 
 
 def _show(session: Session, drilled: Drilled) -> None:
@@ -118,25 +189,34 @@ def _show(session: Session, drilled: Drilled) -> None:
             session.output.line(line)
 
 
-def _report(session: Session, drills: Sequence[Drilled], reports: Sequence[str]) -> None:
+def _report(session: Session, drills: Sequence[Drilled], reports: Sequence[str], kept: str | None) -> bool:
+    """Write all reports; whether each could be. One that can't keeps nobody from the others."""
     from holdfast.report import describe_drills, junit_of_drills, text_of_drills, to_json
 
+    document: dict[str, Any] = {**describe_drills(drills), "kept": kept}
+    are_written = True
     for report in reports:
         path = Path(report)
         if path.suffix == ".xml":
             text = junit_of_drills(drills)
         elif path.suffix == ".json":
-            text = to_json(describe_drills(drills)) + "\n"
+            text = to_json(document) + "\n"
         else:
             text = text_of_drills(drills)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            are_written = False
+            click.echo(f"{report} could not be written: {error.strerror}", err=True)
     if session.as_json:
-        session.document(describe_drills(drills))
-    elif not drills:
-        session.output.remark("The repository has no pipelines yet.")
+        session.document(document)
+    elif kept is not None:
+        session.output.line(f"What was restored is in {kept}")
+    return are_written
 
 
-def _end(drills: Sequence[Drilled]) -> None:
+def _end(drills: Sequence[Drilled], are_written: bool) -> None:
     codes = [drilled.error.exit_code for drilled in drills if drilled.error is not None]
+    codes += [] if are_written else [FAILED]
     if codes:
         sys.exit(DAMAGE if DAMAGE in codes else codes[0])

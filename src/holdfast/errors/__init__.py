@@ -39,7 +39,8 @@ HoldfastError                      exit 1
 │   ├── RepositoryMissing          HF-3002
 │   ├── PipelineMissing            HF-3003
 │   ├── CheckpointMissing          HF-3004
-│   └── NoWholeBatch               HF-3005  a directory holds nothing yet that could be captured
+│   ├── NoWholeBatch               HF-3005  a directory holds nothing yet that could be captured
+│   └── NoPipelines                HF-3006  a repository holds nothing yet that could be proven
 ├── LostRace                       exit 5
 │   ├── Fenced                     HF-4001
 │   ├── BeingForgotten             HF-4002
@@ -77,6 +78,7 @@ HoldfastError                      exit 1
 │   ├── PipelineExists             HF-5025  a fork needs a pipeline that has nothing yet
 │   ├── DirectoryTaken             HF-5027  the folder for Spark's directories is another pipeline's
 │   ├── SourcesGone                HF-5030  what would be read again is not in the sources any more
+│   ├── SourceCleans               HF-5031  a source that a drill would take files away from
 │   ├── KeyMissing                 HF-5040  an encrypted repository, and no key
 │   ├── WrongKey                   HF-5041  a key that does not open this repository
 │   ├── NotEncrypted               HF-5042  a key, and a repository that is not encrypted
@@ -168,6 +170,7 @@ from holdfast.errors.lost_race import (
 )
 from holdfast.errors.not_found import (
     CheckpointMissing,
+    NoPipelines,
     NotFound,
     NoWholeBatch,
     ObjectMissing,
@@ -199,6 +202,7 @@ from holdfast.errors.refused import (
     SinkLogGone,
     SinksAhead,
     SinkTaken,
+    SourceCleans,
     SourcesGone,
     SparkRejects,
     StateFixed,
@@ -257,6 +261,7 @@ __all__ = [
     "MissingRecords",
     "NameTaken",
     "NoAnswer",
+    "NoPipelines",
     "NoWholeBatch",
     "NotACopy",
     "NotActivated",
@@ -290,6 +295,7 @@ __all__ = [
     "SinkUnavailable",
     "SinkUnfit",
     "SinksAhead",
+    "SourceCleans",
     "SourcesGone",
     "SparkGone",
     "SparkRejects",

@@ -9,6 +9,7 @@ from holdfast.errors.base import HoldfastError
 
 __all__ = [
     "CheckpointMissing",
+    "NoPipelines",
     "NoWholeBatch",
     "NotFound",
     "ObjectMissing",
@@ -64,3 +65,13 @@ class NoWholeBatch(NotFound):
     code = "HF-3005"
     template = "{directory} holds no batch that could be captured: {why}"
     advice = "Wait for the next batch; if the query has ended, say so with --stopped, or let --quiet find it out."
+
+
+@dataclass(eq=False)
+class NoPipelines(NotFound):
+    url: str
+    code = "HF-3006"
+    template = "{url} has no pipelines: nothing was proven"
+    advice = (
+        "Look whether it is the right repository; `holdfast capture` or `holdfast run` puts the first pipeline there."
+    )

@@ -32,6 +32,7 @@ __all__ = [
     "SinkLogGone",
     "SinkTaken",
     "SinksAhead",
+    "SourceCleans",
     "SourcesGone",
     "SparkRejects",
     "StateFixed",
@@ -306,6 +307,19 @@ class SourcesGone(Refused):
     code = "HF-5030"
     template = "pipeline {pipeline!r} can't read again what it has to: {findings}"
     advice = "Nothing was touched. Go on from a newer checkpoint, or give up those rows by name: accept={slugs}."
+
+
+@dataclass(eq=False)
+class SourceCleans(Refused):
+    pipeline: str
+    source: str
+    clean: str
+    code = "HF-5031"
+    template = "source {source!r} of {pipeline!r} has cleanSource={clean}: a start of Spark takes files away there"
+    advice = (
+        "Nothing was touched. Drill without --start, which proves every byte; or give it a pipeline of the same name "
+        "whose source is read without cleanSource."
+    )
 
 
 @dataclass(eq=False)

@@ -23,11 +23,17 @@ from holdfast.encryption.keys import COMMAND, FILE, TEXT
 from holdfast.errors import VerbFailed
 from holdfast.handles import Repository
 from holdfast.store.address import CloudAddress, read_address
+from holdfast.text import clean
 
 __all__ = ["Halted", "Outside"]
 
 KEY_VARIABLES = {TEXT, FILE, COMMAND}
 HALT = 0.2
+KEPT_BYTES = 4096
+"""So much of what a verb says on stderr is kept, of its end: Spark's log of a day is no reason to run out of memory."""
+SHOWN_LINES = 3
+LAST_WORDS = 5.0
+"""How long a process that has ended is listened to: a child of it may hold stderr open."""
 
 
 class Halted(Exception):
@@ -69,10 +75,12 @@ class Outside:
             words = ("--scratch", scratch, "--timeout", table.timeout.text)
             verb = self._verb(f"drill {pipeline}", "drill", pipeline, *words)
             verb.words += ["--start", code] if code else []
-            [drilled] = verb.run(table.timeout.seconds)["pipelines"]
-        for step in drilled["steps"]:
+            drills = verb.run(table.timeout.seconds)["pipelines"]
+        # Code that could not be loaded has a row of its own, before that of the pipeline.
+        for step in (step for drilled in drills for step in drilled["steps"]):
             if step["error"] is not None:
                 raise verb.failed(f"{step['name']}: {step['error']['message']}")
+        [drilled] = drills
         return dict(drilled)
 
     def _verb(self, shown: str, *words: str) -> _Verb:
@@ -90,8 +98,9 @@ class _Verb:
         self._shown = f"holdfast {shown}"
         self.words = [*words]
         self.environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
+        self._secrets: list[str] = []
         if (key := outside._repository.key) is not None:
-            self.environment[TEXT] = key.text()
+            self._give(TEXT, key.text())
 
     def end(self, flag: str, url: str, options: Mapping[str, str]) -> None:
         """Give an end of a copy. An address may carry options too, and those may be secrets."""
@@ -105,16 +114,17 @@ class _Verb:
         """Give options of a store. Their values go into the environment: others can see arguments."""
         for name, value in options.items():
             variable = f"HOLDFAST_OPTION_{len(self.environment)}"
-            self.environment[variable] = value
+            self._give(variable, value)
             self.words += [flag, f"{name}=env:{variable}"]
 
     def run(self, seconds: float) -> Any:
         """Run it to its end; gives the document that it tells."""
-        out, ended = self._run(seconds)
+        out, said, ended = self._run(seconds)
         try:
             document = msgspec.json.decode(out)
         except msgspec.DecodeError:
-            raise self.failed(f"it ended with {ended} and told nothing") from None
+            last = f"; the last that it said: {said}" if said else ""
+            raise self.failed(f"it ended with {ended} and told nothing{last}") from None
         if "error" in document:
             raise self.failed(document["error"]["message"])
         return document
@@ -122,21 +132,30 @@ class _Verb:
     def failed(self, why: str) -> VerbFailed:
         return VerbFailed(self._shown, why)
 
-    def _run(self, seconds: float) -> tuple[bytes, int]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *self.words, "--json"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self.environment,
-            cwd=self._outside._folder,
-            start_new_session=True,
-        )
+    def _give(self, variable: str, value: str) -> None:
+        self.environment[variable] = value
+        self._secrets.append(value)
+
+    def _run(self, seconds: float) -> tuple[bytes, str, int]:
+        """What it told, the end of what it said on stderr, and what it ended with."""
+        said = _Said()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *self.words, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said.end,
+                env=self.environment,
+                cwd=self._outside._folder,
+                start_new_session=True,
+            )
+        finally:
+            said.listen()
         waited, stop = 0.0, self._outside._stop
         while True:
             try:
                 out, _ = process.communicate(timeout=HALT)
-                return out, process.returncode
+                return out, said.last(self._secrets), process.returncode
             except subprocess.TimeoutExpired:
                 waited += HALT
             if stop.is_set() or waited > seconds:
@@ -146,3 +165,32 @@ class _Verb:
                 if stop.is_set():
                     raise Halted
                 raise self.failed(f"it did not end within {seconds:g} s")
+
+
+class _Said:
+    """The end of what a process says on a pipe. Give it `end`, then `listen`."""
+
+    def __init__(self) -> None:
+        self._read, self.end = os.pipe()
+        self._kept = b""
+        # A daemon: whoever holds the pipe open must not keep the sidecar from ending.
+        self._thread = threading.Thread(target=self._listen, name="holdfast-said", daemon=True)
+
+    def listen(self) -> None:
+        """Begin, once the process has its end of the pipe, or there is none."""
+        os.close(self.end)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with os.fdopen(self._read, "rb", buffering=0) as pipe:
+            while chunk := pipe.read(KEPT_BYTES):
+                self._kept = (self._kept + chunk)[-KEPT_BYTES:]
+
+    def last(self, secrets: Sequence[str]) -> str:
+        """Its last lines as one, without what nobody may see."""
+        self._thread.join(LAST_WORDS)
+        text = self._kept.decode(errors="replace")
+        for secret in filter(None, secrets):
+            text = text.replace(secret, "…")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return clean(" / ".join(lines[-SHOWN_LINES:]))
