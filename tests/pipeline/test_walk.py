@@ -408,9 +408,9 @@ def local_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 def decide_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sinks commit before the decision stands."""
 
-    def decide(self: Any, batch: Any, rows: Any, attempt: int) -> Any:
+    def decide(self: Any, batch: Any, rows: Any, *more: Any) -> Any:
         ledgers, self._ledgers = self._ledgers, ()
-        decision, rows = whole(self, batch, rows, attempt)
+        decision, rows = whole(self, batch, rows, *more)
         self._commit(decision, rows)
         for ledger in ledgers:
             ledger.add(decision)
