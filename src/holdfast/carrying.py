@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from holdfast.errors import DamagedArtifact, Diverged, ObjectMissing
+from holdfast.errors import DamagedArtifact, Diverged, MissingRecords, ObjectMissing
 from holdfast.manifest import Artifact, Manifest
 from holdfast.repository.artifacts import stream_artifact
 from holdfast.repository.pipeline import PipelineRecords
 
-__all__ = ["Carrier"]
+__all__ = ["Carrier", "prove_inline"]
 
 BEAT_SECONDS = 0.5
 CONCURRENCY = 4
@@ -77,3 +77,10 @@ def _prove_members(path: str, data: bytes, members: list[Artifact]) -> None:
         at = artifact.offset or 0
         if hashlib.sha256(view[at : at + artifact.size_bytes]).hexdigest() != artifact.sha256:
             raise DamagedArtifact(f"{path} at {at}", "its bytes do not match its digest")
+
+
+def prove_inline(source: PipelineRecords, manifest: Manifest) -> None:
+    """What lies in no object lies in the manifest: raise MissingRecords if that does not hold together."""
+    errors = [finding for finding in manifest.validate() if finding.severity == "error"]
+    if errors:
+        raise MissingRecords(source.keys.manifest(manifest.at), str(errors[0]))

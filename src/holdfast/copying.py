@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.carrying import Carrier
+from holdfast.carrying import Carrier, prove_inline
 from holdfast.decide.ledger import Entry, joined_elsewhere, parse_entry, removable
 from holdfast.decide.timeline import World, newest, timeline
 from holdfast.errors import (
@@ -29,7 +29,6 @@ from holdfast.errors import (
 from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
-from holdfast.manifest import Manifest
 from holdfast.records import Claim, Pin, Savepoint, unseal
 from holdfast.repository.pipeline import Generations, PipelineRecords
 from holdfast.repository.presence import require_arrived, require_repository
@@ -316,7 +315,7 @@ class Copier:
             copied.bytes += sum(arrived.values())
             if failure is not None:
                 raise failure
-            _prove_inline(source, manifest)
+            prove_inline(source, manifest)
             self._create(source.keys.manifest(slot), sealed, held)
         except (Damage, FormatTooNew, ObjectMissing) as error:
             # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
@@ -387,12 +386,6 @@ class Copier:
         if not named.issuperset(data.values()):
             named |= _named_at_source(self._source, known)
         self._drop(held, *(key for key, path in data.items() if path not in named))
-
-
-def _prove_inline(source: PipelineRecords, manifest: Manifest) -> None:
-    errors = [finding for finding in manifest.validate() if finding.severity == "error"]
-    if errors:
-        raise MissingRecords(source.keys.manifest(manifest.at), str(errors[0]))
 
 
 def _named_at_source(source: PipelineRecords, known: Generations) -> set[str]:
