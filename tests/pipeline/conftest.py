@@ -27,6 +27,16 @@ def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Trut
 
 
 @pytest.fixture
-def prove(tmp_path: Path, request: pytest.FixtureRequest) -> Prove:
-    """Makes a pipeline into new targets of these kinds; servers are started when one needs them."""
-    return lambda *kinds: Proof.of(kinds, tmp_path, request.getfixturevalue)
+def prove(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Prove:
+    """Makes a pipeline into new targets of these kinds; servers are started when one needs them.
+
+    With `by_executors` no row of it is staged by this process, or written anew.
+    """
+
+    def make(*kinds: str, by_executors: bool = False) -> Proof:
+        proof = Proof.of(kinds, tmp_path, request.getfixturevalue)
+        if by_executors:
+            proof.leave_to_executors(monkeypatch.setattr)
+        return proof
+
+    return make

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,14 +24,32 @@ from pyspark.sql import functions as F  # noqa: N812
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.handles import StoredPipeline
+from holdfast.pipeline import staging
+from holdfast.pipeline.ledger import Ledger
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.run import Run
+from holdfast.sinks import delta, iceberg
 from holdfast.store import RetryPolicy
 from pipeline.targets import KINDS, Row, Target, make_target, name_of, open_sink, rows_in
 from spark.events import LATENESS, files_of
 from spark.workloads import STORES, configured
 
-__all__ = ["CROWDS", "THREES", "Died", "Proof", "Prove", "Truth", "die_at", "read_events", "steps_of", "summed"]
+__all__ = [
+    "BY_AN_EXECUTOR",
+    "CROWDS",
+    "FOR_EXECUTORS",
+    "THREES",
+    "Died",
+    "Proof",
+    "Prove",
+    "Truth",
+    "by_chance",
+    "die_at",
+    "read_events",
+    "steps_of",
+    "steps_of_a_take_over",
+    "summed",
+]
 
 TESTS = Path(__file__).resolve().parents[1]
 NAME = "sums"
@@ -52,6 +71,10 @@ THREES = [
 ]
 CROWDS = [*((kind,) for kind in KINDS), *PAIRS, *THREES]
 """Sinks of every kind alone, and of different kinds together."""
+FOR_EXECUTORS = [*THREES, ("delta by key", "iceberg by key"), ("delta upsert", "iceberg upsert")]
+"""Those that are proven with Spark's executors as well, which write for each of these in another way."""
+BY_AN_EXECUTOR = re.compile(r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.snappy\.parquet")
+"""The name of a file that one of them wrote."""
 CONF = {
     **STORES["changelog-2"],
     # A batch without data, run wherever a run comes to its end, moves which late rows the next one drops: then no
@@ -67,6 +90,14 @@ def summed(events: DataFrame) -> DataFrame:
     return sums.selectExpr("CAST(window.start AS LONG) AS start", "key", "n", "t AS total")
 
 
+def by_chance(events: DataFrame) -> DataFrame:
+    """Sums that no second run gives again: each run of the query has a seed of its own."""
+    return summed(events.withColumn("value", F.col("value") + (F.rand() * 1_000_000).cast("long")))
+
+
+QUERIES = {query.__name__: query for query in (summed, by_chance)}
+
+
 def read_events(spark: SparkSession, inputs: Path, per_batch: int) -> DataFrame:
     reader = spark.readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", per_batch)
     return reader.json(str(inputs / "events"))
@@ -78,6 +109,13 @@ def steps_of(sinks: Iterable[str]) -> list[str]:
     # With a sink that can't go back a decision must stand in two places.
     decided = ["half decided", "decided"] if "kafka" in sinks else ["decided"]
     return ["begin", "staged", "prepared", *decided, "looked", *(f"committed {name}" for name in sinks), "committed"]
+
+
+def steps_of_a_take_over(sinks: Iterable[str], *, goes_back: bool = False) -> list[str]:
+    """The steps of a start before its first epoch; with `goes_back` one whose sinks stand beyond what is known."""
+    sinks = list(sinks)
+    back = [f"rolled back {name}" for name in sinks] if goes_back else []
+    return ["claimed", *(f"fenced {name}" for name in sinks), "fenced", "begun", *back, "laid", "noted"]
 
 
 class Truth:
@@ -94,7 +132,7 @@ class Truth:
     def cut(self, *parts: tuple[int, int], output_mode: str = "append") -> list[Row]:
         """Each part is up to how many files it reads, and how many of them make a batch.
 
-        In mode complete the last batch has it all.
+        In mode complete the last batch has it all, in mode update each has what became of some keys.
         """
         known = (parts, output_mode)
         if known not in self._known:
@@ -102,9 +140,11 @@ class Truth:
             place = self._root / f"{len(self._known)}"
 
             def collect(batch: DataFrame, _epoch: int) -> None:
-                if output_mode == "complete":
-                    found.clear()
-                found.extend(map(_row, batch.collect()))
+                rows = [*map(_row, batch.collect())]
+                new = {row[:2] for row in rows}
+                if output_mode != "append":
+                    found[:] = [row for row in found if output_mode == "update" and row[:2] not in new]
+                found.extend(rows)
 
             for upto, per_batch in parts:
                 EVENTS(place, upto)
@@ -151,6 +191,9 @@ class Order(NamedTuple):
     conf: dict[str, str] = {}  # noqa: RUF012 - never changed
     repository: str = ""
     repository_options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    query: str = "summed"
+    output_mode: str = "append"
+    by_executors: bool = False
     on_and_on: bool = False
 
 
@@ -158,7 +201,7 @@ class Proof:
     """Inputs, a repository, Spark's directories and the targets of a pipeline.
 
     The directories lie in a folder, or `remotely`, where only a program of its own gets to: with `options` for Holdfast
-    and `conf` for its Spark.
+    and `conf` for its Spark. `query` is what it runs if nothing else is asked for.
     """
 
     def __init__(self, root: Path, targets: Mapping[str, Target]) -> None:
@@ -168,6 +211,11 @@ class Proof:
         self.remotely = ""
         self.options: dict[str, str] = {}
         self.conf: dict[str, str] = {}
+        self.query = summed
+        is_overwritten = any(target.mode == "overwrite" for target in self.targets.values())
+        self.output_mode = "complete" if is_overwritten else "append"
+        """What its targets need of the query, if nothing else is asked for."""
+        self.by_executors = False
         self.keep_in(str(root / "repository"), {})
 
     def keep_in(self, url: str, options: dict[str, str]) -> None:
@@ -183,10 +231,24 @@ class Proof:
     def stored(self) -> StoredPipeline:
         return self.repository.pipeline(NAME)
 
-    @property
-    def output_mode(self) -> str:
-        """What its targets need of the query, if nothing else is asked for."""
-        return "complete" if any(target.mode == "overwrite" for target in self.targets.values()) else "append"
+    def leave_to_executors(self, change: Callable[[Any, str, int], None] = setattr) -> None:
+        """Have Spark's executors stage every epoch and write tables anew, however few rows there are.
+
+        This changes the process, and those that it starts for this.
+        """
+        change(staging, "FEW_ROWS", -1)
+        for module in (delta, iceberg):
+            change(module, "SMALL", 0)
+        if all(target.mode == "upsert" for target in self.targets.values()):
+            # Otherwise no key comes twice, and nothing is ever written anew.
+            self.output_mode = "update"
+        self.by_executors = True
+
+    def staged(self) -> list[str]:
+        """The names of all files that were staged for an epoch which was decided, as far as the repository knows."""
+        records = self.stored.records
+        decisions = Ledger(records.store, records.keys.ledger).read()
+        return [file.name for decision in decisions for file in decision.staged.files]
 
     def inputs(self, batches: int) -> None:
         EVENTS(self.root, batches)
@@ -226,14 +288,14 @@ class Proof:
         spark: SparkSession,
         *,
         per_batch: int = 1,
-        query: Callable[[DataFrame], DataFrame] = summed,
+        query: Callable[[DataFrame], DataFrame] | None = None,
         reach: Callable[[str], None] | None = None,
         **more: Any,
     ) -> Pipeline:
         sources = {"events": read_events(spark, self.root, per_batch)}
         sinks = {name: open_sink(target) for name, target in self.targets.items()}
         more.setdefault("output_mode", self.output_mode)
-        made = Pipeline(NAME, sources=sources, query=query, sinks=sinks, **more)
+        made = Pipeline(NAME, sources=sources, query=query or self.query, sinks=sinks, **more)
         if reach is not None:
             made._reach = reach
         return made
@@ -307,8 +369,8 @@ class Proof:
         self, step: str = "", times: int = 1, then: signal.Signals = signal.SIGKILL, *, on_and_on: bool = False
     ) -> Iterator[subprocess.Popen[str]]:
         home = self.remotely or str(self.home)
-        about = (self.options, self.conf, *self._repository, on_and_on)
-        order = Order(str(self.root), self.targets, home, step, times, then, *about)
+        about = (self.options, self.conf, *self._repository, self.query.__name__, self.output_mode, self.by_executors)
+        order = Order(str(self.root), self.targets, home, step, times, then, *about, on_and_on)
         paths = [path for path in (os.environ.get("PYTHONPATH"), str(TESTS)) if path]
         with (self.root / "log").open("ab") as log:
             process = subprocess.Popen(
@@ -361,6 +423,9 @@ def main(given: str) -> int:
     order = msgspec.json.decode(given, type=Order)
     proof = Proof(Path(order.root), order.targets)
     proof.keep_in(order.repository, order.repository_options)
+    if order.by_executors:
+        proof.leave_to_executors()
+    proof.query, proof.output_mode = QUERIES[order.query], order.output_mode
     if "://" in order.home:
         proof.remotely, proof.options = order.home, order.options
     else:

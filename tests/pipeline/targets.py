@@ -20,7 +20,7 @@ from holdfast.sinks.parquet import files
 from holdfast.store import open_store
 from servers import KafkaServer, PostgresServer, S3Server
 
-__all__ = ["KINDS", "Row", "Target", "delta_table", "make_target", "name_of", "open_sink", "rows_in"]
+__all__ = ["KINDS", "Row", "Target", "delta_table", "files_in", "make_target", "name_of", "open_sink", "rows_in"]
 
 KINDS = (
     "sqlite",
@@ -129,6 +129,18 @@ def rows_in(target: Target) -> list[Row]:
 
 def delta_table(target: Target) -> DeltaTable:
     return DeltaTable(target.place, storage_options={**target.more, "allow_http": "true"} if target.more else None)
+
+
+def files_in(target: Target) -> list[str]:
+    """The names of the files that a table has now."""
+    if target.kind == "delta":
+        paths = delta_table(target).file_uris()
+    else:
+        from pyiceberg.catalog import load_catalog
+
+        with closing(load_catalog(**target.more)) as catalog:
+            paths = [task.file.file_path for task in catalog.load_table(target.place).scan().plan_files()]
+    return [path.rpartition("/")[2] for path in paths]
 
 
 def _read(target: Target) -> Iterable[dict[str, Any]]:

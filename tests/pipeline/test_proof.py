@@ -6,21 +6,37 @@ by chance. In the end each target holds what an uninterrupted run puts out: noth
 
 from __future__ import annotations
 
-import re
+import shutil
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.errors import Fenced
 from holdfast.store import open_store
-from pipeline.proof import CROWDS, THREES, Proof, Prove, Truth, steps_of
-from pipeline.targets import delta_table
+from pipeline.proof import (
+    BY_AN_EXECUTOR,
+    CROWDS,
+    FOR_EXECUTORS,
+    THREES,
+    Proof,
+    Prove,
+    Truth,
+    die_at,
+    steps_of,
+    steps_of_a_take_over,
+)
+from pipeline.targets import files_in
 from servers import S3Server, s3a_conf
 from spark.soaking import soak_chance, soak_rounds
 
+WALKED = [*((kinds, False) for kinds in CROWDS), *((kinds, True) for kinds in FOR_EXECUTORS)]
+"""Crowds of sinks, and whether all is left to Spark's executors: else they get few rows, which pass through Arrow."""
 REMOTE = [("delta", "sqlite"), ("delta in s3", "postgres"), ("parquet in s3", "iceberg in s3")]
-COPY = re.compile(r"part-\d+\.parquet")
-"""The name of a file that was staged elsewhere."""
+
+each_crowd = pytest.mark.parametrize(
+    ("kinds", "by_executors"), WALKED, ids=[" + ".join(k) + " by executors" * more for k, more in WALKED]
+)
 
 
 def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: str = "") -> None:
@@ -28,6 +44,15 @@ def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: s
     proof.inputs(batches)
     proof.run(proof.pipeline(spark))
     assert proof.differing(truth(batches, proof.output_mode)) == {}, why
+    if proof.by_executors:
+        assert set(map(is_by_an_executor, proof.staged())) == {True}, "or this shows nothing of them"
+        for kind, target in proof.targets.items():
+            if target.kind in ("delta", "iceberg") and "in-s3" not in kind:
+                assert any(map(is_by_an_executor, files_in(target))), kind
+
+
+def is_by_an_executor(name: str) -> bool:
+    return BY_AN_EXECUTOR.fullmatch(name) is not None
 
 
 # ---- killed ----
@@ -36,7 +61,7 @@ def finish(proof: Proof, spark: SparkSession, truth: Truth, batches: int, why: s
 def test_three_sinks_hold_the_truth_through_kills_before_and_after_the_decision_and_a_lost_directory(
     spark: SparkSession, prove: Prove, truth: Truth
 ) -> None:
-    proof = prove("delta", "postgres", "kafka")
+    proof = prove("delta", "postgres", "kafka", by_executors=True)
     proof.inputs(10)
     assert proof.dies("prepared", 3)
     assert proof.dies("committed postgres", 2)
@@ -47,11 +72,11 @@ def test_three_sinks_hold_the_truth_through_kills_before_and_after_the_decision_
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "directory lost"])
-@pytest.mark.parametrize("kinds", CROWDS, ids=" + ".join)
+@each_crowd
 def test_killed_at_every_step_nothing_is_lost_or_doubled(
-    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], lose: bool
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], by_executors: bool, lose: bool
 ) -> None:
-    proof = prove(*kinds)
+    proof = prove(*kinds, by_executors=by_executors)
     steps = steps_of(proof.targets)
     for number, step in enumerate(steps):
         proof.inputs(3 * number + 4)
@@ -63,11 +88,12 @@ def test_killed_at_every_step_nothing_is_lost_or_doubled(
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("by_executors", [False, True], ids=["through Arrow", "by executors"])
 @pytest.mark.parametrize("kinds", THREES, ids=" + ".join)
 def test_killed_by_chance_nothing_is_lost_or_doubled(
-    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...]
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], by_executors: bool
 ) -> None:
-    proof, chance, rounds = prove(*kinds), soak_chance(), soak_rounds(20)
+    proof, chance, rounds = prove(*kinds, by_executors=by_executors), soak_chance(), soak_rounds(20)
     kills = losses = 0
     for number in range(rounds):
         proof.inputs(4 * number + 4)
@@ -88,15 +114,15 @@ def put_in_s3(proof: Proof, server: S3Server, url: str) -> None:
 def test_with_sparks_directory_and_a_table_in_s3_executors_write_the_files_of_the_table(
     prove: Prove, truth: Truth, s3_server: S3Server, s3_url: str
 ) -> None:
-    proof = prove("delta in s3", "sqlite")
+    proof = prove("delta in s3", "sqlite", by_executors=True)
     put_in_s3(proof, s3_server, s3_url)
     proof.inputs(8)
     assert proof.dies("committed sqlite", 5)
     assert proof.race(1) == [0]
     assert proof.differing(truth(8)) == {}
-    names = [name.rpartition("/")[2] for name in delta_table(proof.targets["delta-in-s3"]).file_uris()]
+    names = files_in(proof.targets["delta-in-s3"])
     assert names
-    assert not [name for name in names if COPY.fullmatch(name)], "staged in the table, and not copied to it"
+    assert [name for name in names if not is_by_an_executor(name)] == [], "staged in the table, and not copied to it"
 
 
 @pytest.mark.soak
@@ -143,10 +169,12 @@ def test_one_that_slept_beside_another_in_s3_is_fenced_though_its_staged_rows_we
 # ---- overtaken ----
 
 
-def overtake(proof: Proof, spark: SparkSession, truth: Truth, step: str, batches: int, elsewhere: bool) -> None:
+def overtake(
+    proof: Proof, spark: SparkSession, truth: Truth, step: str, batches: int, elsewhere: bool = False, times: int = 2
+) -> None:
     """One falls asleep at a step, another takes over and runs to the end, and the first goes on where it was."""
     proof.inputs(batches)
-    with proof.asleep(step) as wake:
+    with proof.asleep(step, times) as wake:
         home, asleep_in = proof.root / f"home-{batches}" if elsewhere else proof.home, {*proof.home.glob("run-*")}
         proof.run(proof.pipeline(spark), home=home)
         assert {*home.glob("run-*")} - asleep_in, "never two Sparks in one directory"
@@ -158,19 +186,19 @@ def overtake(proof: Proof, spark: SparkSession, truth: Truth, step: str, batches
 def test_one_that_slept_at_a_step_and_was_overtaken_is_fenced_by_every_sink(
     spark: SparkSession, prove: Prove, truth: Truth
 ) -> None:
-    proof = prove("iceberg", "duckdb", "postgres upsert")
-    overtake(proof, spark, truth, "looked", 6, elsewhere=False)
+    proof = prove("iceberg", "duckdb", "postgres upsert", by_executors=True)
+    overtake(proof, spark, truth, "looked", 6)
     finish(proof, spark, truth, 8)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same folder", "another folder"])
-@pytest.mark.parametrize("kinds", CROWDS, ids=" + ".join)
+@each_crowd
 def test_one_that_slept_at_any_step_and_was_overtaken_is_fenced(
-    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], elsewhere: bool
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], by_executors: bool, elsewhere: bool
 ) -> None:
-    proof = prove(*kinds)
+    proof = prove(*kinds, by_executors=by_executors)
     steps = steps_of(proof.targets)
     for number, step in enumerate(steps):
         overtake(proof, spark, truth, step, 5 * number + 5, elsewhere)
@@ -191,3 +219,63 @@ def test_of_several_drivers_at_once_the_last_to_claim_goes_on_and_the_others_are
     assert set(codes) <= {0, Fenced.exit_code}
     finish(proof, spark, truth, 8 * rounds + 8)
     print(f"{codes.count(Fenced.exit_code)} of {len(codes)} were fenced")
+
+
+# ---- while they take over ----
+
+
+def leave_off(proof: Proof, spark: SparkSession, *, lose: bool) -> None:
+    """Have a run die amid the commits of its second epoch; or lose all that is known of it but what a sink needs."""
+    middle = list(proof.targets)[1]
+    with pytest.raises(PySparkException):
+        proof.run(proof.pipeline(spark, reach=die_at(f"committed {middle}", 2)))
+    if lose:
+        proof.lose_home()
+    if lose and "kafka" not in proof.targets:
+        shutil.rmtree(proof.root / "repository/pipelines/sums/ledger", ignore_errors=True)
+
+
+def test_a_start_killed_between_two_fences_and_one_asleep_between_two_sinks_that_go_back_change_nothing(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite", "duckdb", "parquet")
+    proof.inputs(6)
+    leave_off(proof, spark, lose=True)
+    assert proof.dies("fenced duckdb", 1)
+    overtake(proof, spark, truth, "rolled back duckdb", 6, times=1)
+    finish(proof, spark, truth, 8)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "all lost"])
+@pytest.mark.parametrize("kinds", THREES, ids=" + ".join)
+def test_a_start_killed_at_any_step_of_its_take_over_leaves_it_to_the_next(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], lose: bool
+) -> None:
+    proof = prove(*kinds)
+    proof.inputs(4)
+    for step in steps_of_a_take_over(proof.targets):
+        assert proof.dies(step, 1), f"the first of all, {step}"
+    steps = steps_of_a_take_over(proof.targets, goes_back=lose and "kafka" not in kinds)
+    for number, step in enumerate(steps):
+        proof.inputs(3 * number + 4)
+        leave_off(proof, spark, lose=lose)
+        assert proof.dies(step, 1), step
+    finish(proof, spark, truth, 3 * len(steps) + 4)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("lose", [False, True], ids=["directory kept", "all lost"])
+@pytest.mark.parametrize("kinds", THREES, ids=" + ".join)
+def test_a_start_that_slept_at_any_step_of_its_take_over_and_was_overtaken_is_fenced(
+    spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], lose: bool
+) -> None:
+    proof = prove(*kinds)
+    steps = steps_of_a_take_over(proof.targets, goes_back=lose and "kafka" not in kinds)
+    for number, step in enumerate(steps):
+        proof.inputs(5 * number + 5)
+        leave_off(proof, spark, lose=lose)
+        overtake(proof, spark, truth, step, 5 * number + 5, times=1)
+    finish(proof, spark, truth, 5 * len(steps) + 5)
