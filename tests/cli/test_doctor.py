@@ -160,3 +160,53 @@ def test_a_config_and_all_that_it_names_are_looked_at(
     absent = [each["found"] for each in answer.document["results"] if each["what"] == "not available"]
     assert any("way-back of all of all" in what for what in absent)
     assert "s3cret" not in answer.out
+
+
+# ---- what is wrong with a part of it ----
+
+
+def test_a_key_that_can_not_be_read_is_a_finding_beside_all_others(orders: Repository, tmp_path: Path) -> None:
+    answer = invoke("doctor", "--key-file", str(tmp_path / "nope"), "--json")
+    assert answer.code == 1
+    found = results(answer)
+    assert (found["key"]["status"], "nope: the key can't be read" in found["key"]["found"]) == ("failed", True)
+    assert found["key"]["advice"]
+    assert {found[what]["status"] for what in ("python", "disk here", "store: create", "store: clock")} == {"ok"}
+    assert "repository" not in found, "whether the key opens it is not known"
+
+
+def test_an_address_that_is_none_is_a_finding_beside_all_others() -> None:
+    answer = invoke("doctor", "--repo", "ftp://somewhere", "--json")
+    assert answer.code == 1
+    assert (results(answer)["store"]["status"], results(answer)["python"]["status"]) == ("failed", "ok")
+
+
+@pytest.mark.parametrize("denied", ["create", "delete"])
+def test_one_verb_that_is_denied_is_told_alone_with_what_it_leaves_behind(
+    orders: Repository, monkeypatch: pytest.MonkeyPatch, denied: str
+) -> None:
+    def refuse(self: FileStore, *_: object) -> None:
+        raise holdfast.errors.AccessDenied(self.url, denied, "policy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileStore, denied, refuse)
+        answer = invoke("doctor", "--json")
+    assert answer.code == 1
+    verbs = {what: each for what, each in results(answer).items() if what.startswith("store: ")}
+    assert [what for what, each in verbs.items() if each["status"] == "failed"] == [f"store: {denied}"]
+    left = [info.key for info in orders.store.list("probe/")]
+    said = verbs["store: delete"]["found"]
+    assert bool(left) == (denied == "delete") == (f"{len(left)} objects are left behind below probe/" in said)
+    assert results(answer)["repository"]["status"] == "ok", "what can be read is looked at"
+
+
+def test_the_file_says_how_long_to_keep_trying(tmp_path: Path, s3_server: S3Server) -> None:
+    file = tmp_path / "holdfast.toml"
+    options = {**s3_server.options, "endpoint": "http://127.0.0.1:1"}
+    given = ", ".join(f'{name} = "{value}"' for name, value in options.items())
+    file.write_text(f'[repository]\nurl = "s3://bucket/x"\nretry = "200ms"\noptions = {{ {given} }}')
+    found = results(invoke("doctor", "--config", str(file), "--json"))
+    assert "kept failing for 0 s" in found["store: create"]["found"]
+    assert found["store: get"]["status"] == "none"
+    found = results(invoke("doctor", "--config", str(file), "--json", "--retry-seconds", "1"))
+    assert "kept failing for 1 s" in found["store: create"]["found"], "the command line is nearer"

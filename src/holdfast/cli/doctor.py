@@ -11,9 +11,13 @@ import click
 
 from holdfast.cli.common import Session, StoreOption, verb
 from holdfast.cli.render import Column, Styled
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.config import Config, RepositoryTable
     from holdfast.doctor import Result
+    from holdfast.repository.root import GivenKey
+    from holdfast.store import RetryPolicy
 
 __all__ = ["command"]
 
@@ -82,6 +86,7 @@ def _examined(
         from holdfast.config import read_config
 
         config = read_config(file)
+        retry = _retry(session, config)
         yield from examine_config(config, Path(file), retry)
         if (table := config.repository) is not None:
             url, store_options = table.url, table.options
@@ -90,7 +95,24 @@ def _examined(
     for directory in directories:
         yield from examine_directory(f"directory {directory}", directory, options, retry)
     if url:
-        yield from examine_repository(url, store_options, retry, session.key(table))
+        yield from examine_repository(url, store_options, retry, _key(session, table))
+
+
+def _retry(session: Session, config: Config) -> RetryPolicy | None:
+    """How long to keep trying: as the command line says, else the file."""
+    from holdfast.store import RetryPolicy
+
+    if session.retry_seconds is not None or config.repository is None:
+        return session.retry()
+    return RetryPolicy(budget_seconds=config.repository.retry.seconds)
+
+
+def _key(session: Session, table: RepositoryTable | None) -> GivenKey | HoldfastError:
+    """The key, or why it can't be had: that is a finding, and what is on this machine is shown all the same."""
+    try:
+        return session.key(table)
+    except HoldfastError as error:
+        return error
 
 
 def _show(session: Session, results: list[Result]) -> None:

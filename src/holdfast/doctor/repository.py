@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.doctor.places import examine_local
 from holdfast.doctor.result import Result
@@ -15,7 +15,7 @@ from holdfast.layout import PROBES
 from holdfast.report import list_pipelines
 from holdfast.report.plain import iso_time
 from holdfast.repository.root import GivenKey
-from holdfast.store import RetryPolicy, Store, examine, open_directory, open_store
+from holdfast.store import Finding, RetryPolicy, Store, examine, open_directory, open_store
 from holdfast.store.address import LocalAddress, MemoryAddress, read_address
 
 __all__ = ["examine_repository"]
@@ -24,12 +24,22 @@ FUTURE_MS = 120_000
 SKEW_SECONDS = 60.0
 """Signed requests are refused at fifteen minutes; long before that, ages and retention by time are off."""
 
+NEEDED_TO_WRITE = {"create", "delete"}
+NEEDED_TO_READ = {"get", "get_ranges", "list", "folders"}
+UNFIT = "Holdfast can't keep its promises here; use another store."
+
 
 def examine_repository(
-    url: str, options: Mapping[str, str], retry: RetryPolicy | None, key: GivenKey = "environment"
+    url: str, options: Mapping[str, str], retry: RetryPolicy | None, key: GivenKey | HoldfastError = "environment"
 ) -> Iterator[Result]:
-    """Try a store, then look at what is in it."""
-    store, address = open_store(url, options, retry), read_address(url, options)
+    """Try a store, then look at what is in it. For a key that can't be had give why: all else is looked at."""
+    if isinstance(key, HoldfastError):
+        yield Result("key", "failed", key.message, key.hint)
+    try:
+        store, address = open_store(url, options, retry), read_address(url, options)
+    except HoldfastError as error:
+        yield Result("store", "failed", error.message, error.hint)
+        return
     if isinstance(address, LocalAddress) and not address.path.is_dir():
         # A probe would make it, and a mistyped path is no reason to leave a folder behind.
         found = f"there is no folder {address.path}"
@@ -38,20 +48,28 @@ def examine_repository(
     yield Result("store", "ok", store.url)
     if isinstance(address, LocalAddress):
         yield from examine_local("store", address.path)
-    advised: set[str] = set()
-    for finding in examine(store):
-        if finding.ok:
-            yield Result(f"store: {finding.verb}", "ok", "works")
-            continue
-        advice = finding.error.hint if finding.error else "Holdfast can't keep its promises here; use another store."
-        # Ten verbs that fail for one reason need its advice once.
-        yield Result(f"store: {finding.verb}", "failed", finding.why, "" if advice in advised else advice)
-        advised.add(advice)
-    if advised:
-        return
-    if not isinstance(address, MemoryAddress):
+    findings = examine(store)
+    yield from _verbs(findings)
+    works = {finding.verb for finding in findings if finding.ok}
+    if works >= NEEDED_TO_WRITE and not isinstance(address, MemoryAddress):
         yield _skew(store, url, options, retry)
-    yield from _inside(store, key)
+    if works >= NEEDED_TO_READ and not isinstance(key, HoldfastError):
+        yield from _inside(store, key)
+
+
+def _verbs(findings: Sequence[Finding]) -> Iterator[Result]:
+    advised: set[str] = set()
+    for finding in findings:
+        what = f"store: {finding.verb}"
+        if finding.ok:
+            yield Result(what, "ok", "works")
+        elif not finding.tried:
+            yield Result(what, "none", finding.why)
+        else:
+            advice = finding.error.hint if finding.error else UNFIT
+            # Ten verbs that fail for one reason need its advice once.
+            yield Result(what, "failed", finding.why, "" if advice in advised else advice)
+            advised.add(advice)
 
 
 def _skew(store: Store, url: str, options: Mapping[str, str], retry: RetryPolicy | None) -> Result:
