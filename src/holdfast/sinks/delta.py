@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from holdfast.decide.chain import admit, go_back, raise_fence, require_holder
 from holdfast.epochs import Holder, Link, Marker, Step, Target
@@ -23,12 +23,14 @@ from holdfast.sinks.delta_files import (
     has_times_without_zone,
     refuse_columns,
     refuse_features,
-    refuse_nulls,
+    refuse_lasting,
+    refuse_unread,
     removed,
 )
 from holdfast.sinks.delta_log import Change, DeltaLog, Standing, is_placeholder
 from holdfast.sinks.placing import Placing, Token
-from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source
+from holdfast.sinks.required import refuse_nulls
+from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source, refuse_parts, refuse_reserved
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile, Named, TableFiles, folder_of
 from holdfast.sinks.upsert import key_bounds, overlapping, refuse_key
@@ -120,16 +122,18 @@ class Delta(Sink):
             # What was staged below the root may be gone: whoever has taken over sweeps it.
             require_holder(self.name, standing.marker if standing else None, self._mine())
             assert standing is not None
-            refuse_nulls(self.name, standing.table, self._placing.staged(rows).values())
+            refuse_nulls(self.name, _columns(standing), rows, self._placing.staged(rows))
             if self.key and (why := self._placing.bad_keys(rows, self.key)):
                 raise SinkUnfit(self.name, why)
             standing = self._allow_times(standing, rows.schema)
             token = Token(self._placing.place(self._mine(), step, rows, _parts(standing.table)))
             try:
-                # Told here, while it can still be refused.
-                self._added(standing, token.placed.files)
+                near = self._near(standing, rows)
                 if self.key:
-                    token = self._rewritten(standing, step, token, rows, self._near(standing, rows))
+                    token = self._rewritten(standing, step, token, rows, near)
+                # All that the commit will say is told here, while it can still be refused.
+                self._added(standing, token.files)
+                self._going(standing, token, near)
             except BaseException:
                 self._placing.discard(token)
                 raise
@@ -157,7 +161,7 @@ class Delta(Sink):
                     after,
                     [
                         *self._added(standing, prepared.files),
-                        *(removed(self.name, file) for file in near if file.key in prepared.removed),
+                        *self._going(standing, prepared, near),
                     ],
                     replaces=self.mode == "overwrite",
                     schema=delta_schema(self.name, rows.schema) if is_placeholder(standing.table) else None,
@@ -227,10 +231,15 @@ class Delta(Sink):
         then = log.at(found.version)
         if then is None:
             return f"version {found.version} can't be read any more: its log was cleaned up"
-        now = {file.key for file in active_files(self.name, standing.table)}
-        needed = {file.key: file.size_bytes for file in active_files(self.name, then) if file.key not in now}
-        there = self._files.sizes(needed)
-        gone = sorted(key for key in needed if key not in there)
+        now = {file.path: file for file in active_files(standing.table)}
+        before = {file.path: file for file in active_files(then)}
+        needed = [file for path, file in before.items() if path not in now]
+        if outside := [file.path for file in needed if file.is_elsewhere]:
+            return f"{outside[0]} of version {found.version} lies elsewhere: it can't be told whether it is still there"
+        if stays := [path for path, file in now.items() if path not in before and not file.can_go]:
+            return f"{stays[0]}, which came since, can't be removed here: its name is spelled in another way"
+        there = self._files.sizes(file.key for file in needed)
+        gone = sorted(file.key for file in needed if file.key not in there)
         if gone:
             return f"{len(gone)} files of version {found.version} were vacuumed, such as {gone[0]}"
         return None
@@ -242,12 +251,17 @@ class Delta(Sink):
         footers = self._placing.footers(files)
         return [added(self.name, file, footer, by) for file, footer in zip(files, footers, strict=True)]
 
+    def _going(self, standing: Standing, token: Token, near: Sequence[Active]) -> list[RemoveAction]:
+        if self.mode == "overwrite":
+            # The library removes these itself, and does not see that one stays.
+            refuse_lasting(self.name, active_files(standing.table))
+        return [removed(self.name, file) for file in near if file.key in token.removed]
+
     def _rewritten(
         self, standing: Standing, step: Step, token: Token, rows: StagedRows, near: Sequence[Active]
     ) -> Token:
         sources, parts = [_source(file) for file in near], _parts(standing.table)
-        schema = pa.schema(standing.table.schema().to_arrow())
-        done = self._placing.rewrite(self._mine(), step, rows, self.key, sources, schema, parts)
+        done = self._placing.rewrite(self._mine(), step, rows, self.key, sources, _columns(standing), parts)
         return Token(token.placed, done)
 
     def _near(self, standing: Standing, rows: StagedRows) -> list[Active]:
@@ -255,7 +269,9 @@ class Delta(Sink):
         if not self.key or is_placeholder(standing.table) or not rows.staged.rows:
             return []
         bounds = key_bounds(self._placing.staged(rows).values(), rows.schema, self.key)
-        return overlapping(active_files(self.name, standing.table), bounds)
+        near = overlapping(active_files(standing.table), bounds)
+        refuse_unread(self.name, near)
+        return near
 
     def _rewriter(self, size_bytes: int) -> Rewriter:
         if self.session is None or size_bytes <= SMALL:
@@ -270,7 +286,7 @@ class Delta(Sink):
         seen = list(islice(self._log.changes(standing.table), CHANGES))
         notes = [change.note for change in seen if change.note]
         folders = {folder for note in notes for folder in note.folders}
-        folders |= {folder_of(file.key) for file in active_files(self.name, standing.table)}
+        folders |= {folder_of(file.key) for file in active_files(standing.table)}
         # Of the oldest generation that is seen, and of those before it, there may be commits that are not seen.
         first = 0 if seen[-1].version == 0 else notes[-1].marker.holder.generation + 1
         return Named(range(first, self._mine().generation), folders)
@@ -285,17 +301,14 @@ class Delta(Sink):
 
     def _checked(self, schema: pa.Schema) -> Standing | None:
         given = delta_schema(self.name, schema)
+        refuse_reserved(self.name, schema)
         refuse_key(self.name, schema, self.key)
-        missing = [name for name in self.partition_by if name not in schema.names]
-        if missing:
-            raise SinkUnfit(self.name, f"it is partitioned by {', '.join(missing)}, which the rows do not have")
-        nested = [name for name in self.partition_by if pa.types.is_nested(schema.field(name).type)]
-        if nested:
-            raise SinkUnfit(self.name, f"it can't be partitioned by {', '.join(nested)}, which is no plain value")
+        refuse_parts(self.name, schema, [Part(name) for name in self.partition_by])
         with self._log.reaching(self.name, "check"):
             standing = self._log.load()
             if standing:
                 self._refuse_table(standing.table, given)
+                refuse_parts(self.name, schema, _parts(standing.table))
         return standing
 
     def _allow_times(self, standing: Standing, schema: pa.Schema) -> Standing:
@@ -318,6 +331,10 @@ class Delta(Sink):
 
 def _parts(table: DeltaTable) -> list[Part]:
     return [Part(column) for column in table.metadata().partition_columns]
+
+
+def _columns(standing: Standing) -> pa.Schema:
+    return pa.schema(standing.table.schema().to_arrow())
 
 
 def _source(file: Active) -> Source:

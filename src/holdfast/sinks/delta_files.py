@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from holdfast.errors import SinkUnfit
 from holdfast.ids import now_ms
+from holdfast.sinks.delta_log import PLACEHOLDER
 from holdfast.sinks.footers import Path, Range, ranges
 from holdfast.sinks.table_files import DataFile
 from holdfast.sinks.table_types import why_not_in_tables
@@ -29,7 +30,8 @@ __all__ = [
     "has_times_without_zone",
     "refuse_columns",
     "refuse_features",
-    "refuse_nulls",
+    "refuse_lasting",
+    "refuse_unread",
     "removed",
 ]
 
@@ -50,17 +52,30 @@ ABOUT = ("nullable", "metadata", "containsNull", "valueContainsNull")
 LONGEST_TEXT = 256
 """Longer texts are not written into the log to prune by."""
 MILLISECOND = datetime.timedelta(milliseconds=1)
+BEYOND = object()
+"""A day or a time that Python does not have: Spark has years before 1 and after 9999."""
 
 
 class Active(NamedTuple):
-    """A file of the table as it is now, with what the log says of it."""
+    """A file of the table as it is now, with what the log says of it; `path` is how the log spells its key."""
 
+    path: str
     key: str
     size_bytes: int
-    rows: int
     partition: Mapping[str, Any]
     low: Mapping[str, Any]
     high: Mapping[str, Any]
+    untold: Sequence[str]
+    """Columns of the partition whose value can't be told here."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return "://" in self.path or self.path.startswith("/")
+
+    @property
+    def can_go(self) -> bool:
+        """Whether it is spelled as the library would spell it: under any other name a removal removes nothing."""
+        return quote(self.key, safe="/!$&'()+,:;=@~-._") == self.path
 
 
 def added(sink: str, file: DataFile, footer: pq.FileMetaData, partition_by: Sequence[str], now: int = 0) -> AddAction:
@@ -78,25 +93,45 @@ def added(sink: str, file: DataFile, footer: pq.FileMetaData, partition_by: Sequ
 
 
 def removed(sink: str, file: Active) -> RemoveAction:
+    """A file to be removed. Raises SinkUnfit for one that would stay."""
+    refuse_lasting(sink, [file])
     return RemoveAction(file.key, True, now_ms(), file.size_bytes, _texts(sink, file.partition))
 
 
-def active_files(sink: str, table: DeltaTable) -> list[Active]:
-    """The files of a table. Raises SinkUnfit for one that could be removed only under another name."""
+def refuse_lasting(sink: str, files: Iterable[Active]) -> None:
+    """Raise SinkUnfit for a file that can't be removed."""
+    for file in files:
+        if not file.can_go:
+            raise SinkUnfit(sink, f"its file {file.path} can't be removed here: its name is spelled in another way")
+
+
+def refuse_unread(sink: str, files: Iterable[Active]) -> None:
+    """Raise SinkUnfit for a file that can't be read."""
+    for file in files:
+        if file.is_elsewhere:
+            raise SinkUnfit(sink, f"its file {file.path} lies elsewhere, and may hold a key of these rows")
+        if file.untold:
+            why = f"has a {file.untold[0]} before the year 1 or after 9999"
+            raise SinkUnfit(sink, f"its file {file.path} {why}, and may hold a key of these rows")
+
+
+def active_files(table: DeltaTable) -> list[Active]:
+    """The files of a table, whoever has written them: not each can be read or removed here."""
     found = []
-    for row in pa.table(table.get_add_actions(flatten=False)).to_pylist():
-        path = str(row["path"])
-        key = unquote(path)
-        if "://" in path or path.startswith("/") or quote(key, safe="/!$&'()+,:;=@~-._") != path:
-            raise SinkUnfit(sink, f"its file {path} lies elsewhere, or is named in a way that can't be written again")
-        low, high = row.get("min") or {}, row.get("max") or {}
-        found.append(Active(key, row["size_bytes"], row["num_records"] or 0, row.get("partition") or {}, low, high))
+    for row in _rows(pa.table(table.get_add_actions(flatten=False))):
+        path, given = str(row["path"]), row.get("partition") or {}
+        partition = {column: value for column, value in given.items() if value is not BEYOND}
+        low, high = _known(row.get("min") or {}), _known(row.get("max") or {})
+        untold = [column for column in given if column not in partition]
+        found.append(Active(path, unquote(path), row["size_bytes"], partition, low, high, untold))
     return found
 
 
 def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     """The schema of rows as Delta writes it. Raises SinkUnfit for a type that Delta does not have."""
     for field in schema:
+        if field.name == PLACEHOLDER:
+            raise SinkUnfit(sink, f"a column can't be called {PLACEHOLDER}: a table without columns yet has that one")
         if why := why_not_in_tables(field.type, "Delta"):
             raise SinkUnfit(sink, f"the column {field.name} is a {field.type}: {why}")
     try:
@@ -151,13 +186,26 @@ def refuse_columns(sink: str, table: DeltaTable, given: Schema) -> None:
         raise SinkUnfit(sink, f"the table has other columns: {'; '.join(why)}")
 
 
-def refuse_nulls(sink: str, table: DeltaTable, footers: Iterable[pq.FileMetaData]) -> None:
-    """Raise SinkUnfit where a column must have a value and a row has none."""
-    strict = {field.name for field in table.schema().fields if not field.nullable}
-    for footer in footers if strict else []:
-        for path, found in ranges(footer).items():
-            if path[0] in strict and found.nulls != 0:
-                raise SinkUnfit(sink, f"{path[0]} must have a value, and a row has none, or it is not known")
+def _rows(actions: pa.Table) -> list[dict[str, Any]]:
+    try:
+        return list(actions.to_pylist())
+    except OverflowError:
+        columns = [[_told(value) for value in actions[name]] for name in actions.column_names]
+        return [dict(zip(actions.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _told(value: pa.Scalar) -> Any:
+    if isinstance(value, pa.StructScalar):
+        return {name: _told(inner) for name, inner in value.items()} if value.is_valid else None
+    try:
+        return value.as_py()
+    except OverflowError:
+        return BEYOND
+
+
+def _known(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    known = {column: value for column, value in bounds.items() if value is not BEYOND}
+    return {column: _known(value) if isinstance(value, dict) else value for column, value in known.items()}
 
 
 def _shape(kind: Any) -> Any:
@@ -169,7 +217,8 @@ def _shape(kind: Any) -> Any:
 
 def _partition_text(sink: str, column: str, found: Range) -> str | None:
     if not found.is_one_value:
-        raise SinkUnfit(sink, f"a file has several values of {column}, and the table is partitioned by it")
+        why = f"a file has several values of {column}, or it is not known which"
+        raise SinkUnfit(sink, f"the table is partitioned by {column}: {why}")
     return None if found.is_empty else _text(sink, column, found.low)
 
 
@@ -213,7 +262,11 @@ def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
         return None
     if isinstance(low, datetime.datetime):
         # The log has milliseconds, and not every reader takes that into account.
-        return _milliseconds(low), _milliseconds(high + MILLISECOND if high.microsecond % 1000 else high)
+        if high.microsecond % 1000 == 0:
+            return _milliseconds(low), _milliseconds(high)
+        if high.replace(tzinfo=None) > datetime.datetime.max - MILLISECOND:
+            return None
+        return _milliseconds(low), _milliseconds(high + MILLISECOND)
     if isinstance(low, datetime.date):
         return low.isoformat(), high.isoformat()
     if isinstance(low, str):

@@ -30,7 +30,7 @@ from holdfast.store import Address
 from holdfast.store.address import SHOWN
 from holdfast.store.between import plain_url
 
-__all__ = ["Change", "DeltaLog", "Standing", "is_placeholder"]
+__all__ = ["PLACEHOLDER", "Change", "DeltaLog", "Standing", "is_placeholder"]
 
 APP = "holdfast"
 """One name for whoever writes: with the generation in it two writers would not get into each other's way."""
@@ -300,7 +300,7 @@ class DeltaLog:
 
 def is_placeholder(table: DeltaTable) -> bool:
     """Whether the table has been fenced and has no rows yet, nor any columns of its own."""
-    return PLACEHOLDER in {field.name for field in table.schema().fields}
+    return {field.name for field in table.schema().fields} == {*table.metadata().partition_columns, PLACEHOLDER}
 
 
 def _follow(standing: Standing, what: str, marker: Marker, same_link: bool, folders: Sequence[str]) -> Note:

@@ -14,7 +14,17 @@ from holdfast.errors import DamagedArtifact, ObjectMissing, SinkUnfit
 from holdfast.sinks.staged import StagedRows
 from holdfast.store import ObjectInfo, Store
 
-__all__ = ["Path", "Range", "StoreFile", "leaves", "ranges", "read_footers", "staged_footers", "type_name"]
+__all__ = [
+    "Path",
+    "Range",
+    "StoreFile",
+    "leaves",
+    "null_counts",
+    "ranges",
+    "read_footers",
+    "staged_footers",
+    "type_name",
+]
 
 TAIL = 64 * 1024
 """How much of a file's end is read at first: most footers are shorter."""
@@ -132,13 +142,35 @@ def ranges(footer: pq.FileMetaData) -> dict[Path, Range]:
                 nulls, known = None, False
                 break
             nulls = None if nulls is None else nulls + statistics.null_count
-            if statistics.has_min_max:
-                low = statistics.min if low is None else min(low, statistics.min)
-                high = statistics.max if high is None else max(high, statistics.max)
+            if statistics.has_min_max and (bounds := _bounds(statistics)) is not None:
+                low = bounds[0] if low is None else min(low, bounds[0])
+                high = bounds[1] if high is None else max(high, bounds[1])
             elif statistics.null_count < column.num_values:
                 known = False
         found[path] = Range(low if known else None, high if known else None, nulls, footer.num_rows)
     return found
+
+
+def null_counts(footer: pq.FileMetaData) -> dict[Path, int | None]:
+    """How often each column has no value, also inside of lists and maps; None where that is not known.
+
+    One that is missing because a list or a struct around it is, or because a list is empty, counts too.
+    """
+    found: dict[Path, int | None] = {}
+    for number, (path, _) in enumerate(leaves(footer.schema.to_arrow_schema())):
+        columns = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
+        known = [column.statistics for column in columns if column.is_stats_set]
+        told = len(known) == len(columns) and all(statistics.has_null_count for statistics in known)
+        found[path] = sum(statistics.null_count for statistics in known) if told else None
+    return found
+
+
+def _bounds(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    try:
+        return statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        # Spark has years before 1 and after 9999, Python has not.
+        return None
 
 
 def leaves(schema: pa.Schema) -> list[tuple[Path, bool]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
@@ -26,14 +26,15 @@ from holdfast.sinks.iceberg_files import (
     parts_of,
     read_parts,
     refuse_columns,
-    refuse_nulls,
+    refuse_names,
     refuse_types,
     refuse_zones,
     within,
 )
 from holdfast.sinks.iceberg_log import MERGE, IcebergLog, Note, Standing, is_first, note_of
 from holdfast.sinks.placing import Placing, Token
-from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source
+from holdfast.sinks.required import refuse_nulls
+from holdfast.sinks.rewrite import InProcess, Part, Rewriter, Source, refuse_parts, refuse_reserved
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import Named, TableFiles, folder_of
 from holdfast.sinks.upsert import key_bounds, refuse_key
@@ -44,6 +45,8 @@ __all__ = ["Iceberg"]
 
 SMALL = 64 * 1024 * 1024
 """Up to so many bytes are written anew in this process; more is a Spark job, if there is a session."""
+
+EVERY_ROW = AlwaysTrue()
 
 
 class _Place:
@@ -139,15 +142,17 @@ class Iceberg(Sink):
             assert standing is not None
             placing = self._placed().placing
             refuse_zones(self.name, placing.staged(rows).values())
-            refuse_nulls(self.name, standing.table, placing.staged(rows).values())
+            refuse_nulls(self.name, standing.table.schema().as_arrow(), rows, placing.staged(rows))
             if self.key and (why := placing.bad_keys(rows, self.key)):
                 raise SinkUnfit(self.name, why)
             token = Token(placing.place(self._mine(), step, rows, self._parts(standing)))
             try:
-                # Told here, while it can still be refused.
-                self._added(self._shaped(standing, rows), token)
+                near = self._look_near(standing, rows)
                 if self.key:
-                    token = self._rewritten(standing, step, token, rows, self._look_near(standing, rows))
+                    token = self._rewritten(standing, step, token, rows, near)
+                # All that the commit will say is told here, while it can still be refused.
+                self._added(self._shaped(standing, rows), token)
+                self._going(standing, token)
             except BaseException:
                 placing.discard(token)
                 raise
@@ -264,12 +269,11 @@ class Iceberg(Sink):
     def _added(self, transaction: Transaction, token: Token) -> list[DataFile]:
         metadata = transaction.table_metadata
         footers = self._placed().placing.footers(token.files)
-        location = metadata.location
-        return [added(self.name, metadata, location, f, footer) for f, footer in zip(token.files, footers, strict=True)]
+        return [added(self.name, metadata, file, footer) for file, footer in zip(token.files, footers, strict=True)]
 
     def _going(self, standing: Standing, token: Token) -> list[DataFile]:
         if self.mode == "overwrite":
-            return [task.file for task in standing.table.scan().plan_files()] if standing.has_columns else []
+            return [task.file for task in self._planned(standing)] if standing.has_columns else []
         return [self._near[key].file for key in token.removed]
 
     def _rewritten(
@@ -286,9 +290,20 @@ class Iceberg(Sink):
             return []
         bounds = key_bounds(self._placed().placing.staged(rows).values(), rows.schema, self.key)
         location = f"{standing.table.location().rstrip('/')}/"
-        for task in standing.table.scan(row_filter=within(bounds)).plan_files():
+        for task in self._planned(standing, within(bounds)):
             self._near[task.file.file_path.removeprefix(location)] = task
-        return [Source(key, task.file.file_size_in_bytes, {}) for key, task in self._near.items()]
+        return [self._source(key, task, standing.table.metadata.default_spec_id) for key, task in self._near.items()]
+
+    def _planned(self, standing: Standing, rows: BooleanExpression = EVERY_ROW) -> Iterable[FileScanTask]:
+        try:
+            return standing.table.scan(row_filter=rows).plan_files()
+        except (ValueError, NotImplementedError) as error:
+            raise SinkUnfit(self.name, f"which files the table has can't be told: {error}") from error
+
+    @staticmethod
+    def _source(key: str, task: FileScanTask, spec_id: int) -> Source:
+        deletes = [file.file_path for file in task.delete_files]
+        return Source(key, task.file.file_size_in_bytes, {}, deletes, task.file.spec_id == spec_id)
 
     def _rewriter(self, size_bytes: int) -> Rewriter:
         root = self._placed().root
@@ -308,7 +323,7 @@ class Iceberg(Sink):
         """A file as the table has it: by the numbers of columns, and without rows that were deleted."""
         assert self._of is not None
         columns = self._of.schema().select(*schema.names)
-        scan = ArrowScan(self._of.metadata, self._of.io, columns, AlwaysTrue())
+        scan = ArrowScan(self._of.metadata, self._of.io, columns, EVERY_ROW)
         for batch in scan.to_record_batches([self._near[source.key]]):
             arrays = [batch.column(field.name).cast(field.type) for field in schema]
             yield pa.Table.from_arrays(arrays, schema=schema)
@@ -343,19 +358,15 @@ class Iceberg(Sink):
 
     def _checked(self, schema: pa.Schema) -> Standing | None:
         refuse_types(self.name, schema)
+        refuse_reserved(self.name, schema)
         refuse_key(self.name, schema, self.key)
-        missing = [part.column for part in self.partition_by if part.column not in schema.names]
-        if missing:
-            raise SinkUnfit(self.name, f"it is partitioned by {', '.join(missing)}, which the rows do not have")
-        for part in self.partition_by:
-            kind = schema.field(part.column).type
-            if pa.types.is_nested(kind) or (part.unit and not pa.types.is_temporal(kind)):
-                raise SinkUnfit(self.name, f"it can't be partitioned by {part.unit} {part.column}, which is a {kind}")
+        refuse_parts(self.name, schema, self.partition_by)
         with self._log.reaching(self.name, "check"):
             standing = self._log.load()
             if standing and standing.has_columns:
                 if self.partition_by and self._parts(standing) != self.partition_by:
                     raise SinkUnfit(self.name, f"the table is partitioned by {standing.table.spec()}")
-                self._parts(standing)
                 refuse_columns(self.name, standing.table, schema)
+                refuse_parts(self.name, schema, self._parts(standing))
+                refuse_names(self.name, standing.table, schema)
         return standing

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +14,19 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table
+from pyiceberg.partitioning import PartitionField, partition_record_value
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import (
     DayTransform,
     HourTransform,
@@ -29,9 +36,10 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.typedef import Record
 
 from holdfast.errors import SinkUnfit
-from holdfast.sinks.footers import Path, ranges, type_name
+from holdfast.sinks.footers import Path, Range, ranges, type_name
 from holdfast.sinks.rewrite import Part
 from holdfast.sinks.table_files import DataFile as PlacedFile
 from holdfast.sinks.table_types import why_not_in_tables
@@ -48,7 +56,7 @@ __all__ = [
     "parts_of",
     "read_parts",
     "refuse_columns",
-    "refuse_nulls",
+    "refuse_names",
     "refuse_types",
     "refuse_zones",
     "within",
@@ -95,33 +103,24 @@ def read_parts(given: Sequence[str]) -> list[Part]:
 
 def parts_of(sink: str, metadata: TableMetadata) -> list[Part]:
     """What a table is partitioned by. Raises SinkUnfit for what rows can't be split by here."""
-    schema, parts = metadata.schema(), []
-    units = {type(transform): unit for unit, transform in TRANSFORMS.items()}
-    for field in metadata.spec().fields:
-        if isinstance(field.transform, VoidTransform):
-            continue
-        column = schema.find_column_name(field.source_id) or ""
-        top = {top_field.name for top_field in schema.fields}
-        if type(field.transform) not in units or column not in top:
-            raise SinkUnfit(sink, f"the table is partitioned by {field.transform} of {column}, which it can't split by")
-        parts.append(Part(column, units[type(field.transform)]))
-    return parts
+    parts = (_part_of(sink, metadata.schema(), field) for field in metadata.spec().fields)
+    return [part for part in parts if part]
 
 
-def added(sink: str, metadata: TableMetadata, location: str, file: PlacedFile, footer: pq.FileMetaData) -> DataFile:
-    """A file to be added; its rows are known to be of one partition."""
-    schema = metadata.schema()
+def added(sink: str, metadata: TableMetadata, file: PlacedFile, footer: pq.FileMetaData) -> DataFile:
+    """A file to be added. Raises SinkUnfit unless its rows are known to be of one partition."""
+    schema, found = metadata.schema(), ranges(footer)
     try:
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=footer,
-            stats_columns=compute_statistics_plan(schema, metadata.properties),
+            stats_columns=_counted(compute_statistics_plan(schema, metadata.properties), found),
             parquet_column_mapping=parquet_path_to_id_mapping(schema),
         )
         return DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=f"{location.rstrip('/')}/{file.key}",
+            file_path=f"{metadata.location.rstrip('/')}/{file.key}",
             file_format=FileFormat.PARQUET,
-            partition=statistics.partition(metadata.spec(), schema),
+            partition=_partition(sink, metadata, file, found),
             file_size_in_bytes=file.size_bytes,
             sort_order_id=None,
             spec_id=metadata.default_spec_id,
@@ -131,6 +130,44 @@ def added(sink: str, metadata: TableMetadata, location: str, file: PlacedFile, f
         )
     except (ValueError, KeyError) as error:
         raise SinkUnfit(sink, f"{file.key} can't be a file of the table: {error}") from error
+
+
+def _part_of(sink: str, schema: Schema, field: PartitionField) -> Part | None:
+    if isinstance(field.transform, VoidTransform):
+        return None
+    column = schema.find_column_name(field.source_id) or ""
+    unit = next((unit for unit, known in TRANSFORMS.items() if type(known) is type(field.transform)), None)
+    if unit is None or column not in {top.name for top in schema.fields}:
+        raise SinkUnfit(sink, f"the table is partitioned by {field.transform} of {column}, which it can't split by")
+    return Part(column, unit)
+
+
+def _partition(sink: str, metadata: TableMetadata, file: PlacedFile, found: Mapping[Path, Range]) -> Record:
+    """The partition of a file, by its own footer: what the table has in its log of a column is a matter of settings."""
+    schema = metadata.schema()
+    values: list[Any] = []
+    for field in metadata.spec().fields:
+        part = _part_of(sink, schema, field)
+        at = found[(part.column,)] if part else None
+        if part is None or at is None or at.is_empty:
+            values.append(None)
+        elif part.holds(at):
+            transform = field.transform.transform(schema.find_type(field.source_id))
+            values.append(transform(partition_record_value(field, at.low, schema)))
+        else:
+            why = f"{file.key} has several values of {field.transform} {part.column}, or it is not known which"
+            raise SinkUnfit(sink, f"the table is partitioned by {part.column}: {why}")
+    return Record(*values)
+
+
+def _counted(plan: Mapping[int, StatisticsCollector], found: Mapping[Path, Range]) -> dict[int, StatisticsCollector]:
+    """What is to be told of each column, but of those whose bounds can't be told no more than how many values."""
+    told = {path[0] for path, at in found.items() if len(path) == 1 and at.low is not None}
+    counts = MetricsMode(MetricModeTypes.COUNTS)
+    return {
+        number: of if of.column_name in told or of.mode.type is MetricModeTypes.NONE else replace(of, mode=counts)
+        for number, of in plan.items()
+    }
 
 
 def within(bounds: Mapping[Path, tuple[Any, Any]]) -> BooleanExpression:
@@ -170,13 +207,22 @@ def refuse_columns(sink: str, table: Table, schema: pa.Schema) -> None:
         raise SinkUnfit(sink, f"the table has other columns: {'; '.join(why)}")
 
 
-def refuse_nulls(sink: str, table: Table, footers: Iterable[pq.FileMetaData]) -> None:
-    """Raise SinkUnfit where a column must have a value and a row has none."""
-    strict = {field.name for field in table.schema().fields if field.required}
-    for footer in footers if strict else []:
-        for path, found in ranges(footer).items():
-            if path[0] in strict and found.nulls != 0:
-                raise SinkUnfit(sink, f"{path[0]} must have a value, and a row has none, or it is not known")
+def refuse_names(sink: str, table: Table, schema: pa.Schema) -> None:
+    """Raise SinkUnfit where the name of a column does not say which one it is.
+
+    Files that Spark wrote carry no numbers of columns: they are read by names, those of long ago as well. If a name
+    has gone from one column to another, what stood in the first would be read as the second.
+    """
+    mapping, before = table.name_mapping(), [_numbers(known) for known in table.metadata.schemas]
+    read_as = dict(_mapped(mapping)) if mapping else None
+    for name, number in _numbers(table.schema()).items():
+        if name not in schema.names and name.partition(".")[0] not in schema.names:
+            continue
+        if any(known.get(name, number) != number for known in before):
+            raise SinkUnfit(sink, f"{name} was the name of another column before, and files are read by names")
+        if read_as is not None and read_as.get(name) != number:
+            why = f"{TableProperties.DEFAULT_NAME_MAPPING} of the table does not have it so"
+            raise SinkUnfit(sink, f"{name} would not be found in files, which are read by names: {why}")
 
 
 def refuse_zones(sink: str, footers: Iterable[pq.FileMetaData]) -> None:
@@ -186,6 +232,17 @@ def refuse_zones(sink: str, footers: Iterable[pq.FileMetaData]) -> None:
         other = [field.name for field in schema if _zones(field.type) - UTC]
         if other:
             raise SinkUnfit(sink, f"the times of {', '.join(other)} were staged in another zone than UTC")
+
+
+def _numbers(schema: Schema) -> dict[str, int]:
+    return {name: schema.find_field(name).field_id for name in schema.column_names}
+
+
+def _mapped(fields: Iterable[MappedField], prefix: str = "") -> Iterator[tuple[str, int | None]]:
+    for field in fields:
+        for name in field.names:
+            yield f"{prefix}{name}", field.field_id
+            yield from _mapped(field.fields, f"{prefix}{name}.")
 
 
 def _literal(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from holdfast.epochs import Holder, Step
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.footers import ranges, read_footers, staged_footers
-from holdfast.sinks.rewrite import Part, Rewriter, Source
+from holdfast.sinks.rewrite import Part, Rewriter, Source, refuse_parts
 from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import Brought, DataFile, TableFiles, new_folder
 
@@ -20,7 +20,7 @@ __all__ = ["Placing", "Rewritten", "Token"]
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """Files that were written anew: of which it was told (a digest of their names), which go, and what was kept."""
+    """Files that were written anew: of which it was told (a digest), which go, and what was kept."""
 
     of: str
     removed: list[str]
@@ -81,7 +81,8 @@ class Placing:
     def place(self, holder: Holder, step: Step, rows: StagedRows, parts: Sequence[Part]) -> Brought:
         """Have the rows below the root, each file in one partition. One that fails leaves nothing."""
         footers = self.staged(rows)
-        if all(part.holds(ranges(footer)[(part.column,)]) for footer in footers.values() for part in parts):
+        refuse_parts(self._sink.name, rows.schema, parts)
+        if _fit(footers.values(), parts):
             brought = self._files.bring_in(holder, step, rows)
             self._footers.update({f.key: footer for f, footer in zip(brought.files, footers.values(), strict=True)})
             return brought
@@ -95,10 +96,11 @@ class Placing:
     def still_placed(
         self, holder: Holder, step: Step, brought: Brought, rows: StagedRows, parts: Sequence[Part]
     ) -> Brought:
-        """What was placed; placed anew if it went with the process that did it."""
+        """What was placed; placed anew if it went with the process that did it, or is not split as the table is now."""
         if self._has(brought):
-            return brought
-        if not brought.folder:
+            if _fit(self.footers(brought.files), parts):
+                return brought
+        elif not brought.folder:
             self._files.require(brought.files)
         return self.place(holder, step, rows, parts)
 
@@ -149,5 +151,10 @@ class Placing:
         return all(file.key in self._footers for file in brought.files) or self._files.are_there(brought.files)
 
 
+def _fit(footers: Iterable[pq.FileMetaData], parts: Sequence[Part]) -> bool:
+    """Whether each file is known to lie in one partition."""
+    return not parts or all(part.holds(found[(part.column,)]) for found in map(ranges, footers) for part in parts)
+
+
 def _digest(sources: Sequence[Source]) -> str:
-    return hashlib.sha256("\n".join(sorted(source.key for source in sources)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(source.identity for source in sources)).encode()).hexdigest()

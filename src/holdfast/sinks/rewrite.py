@@ -7,6 +7,7 @@ to pass through the driver.
 from __future__ import annotations
 
 import datetime
+import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +25,21 @@ from holdfast.sinks.staged import BATCH_ROWS, StagedRows
 from holdfast.sinks.table_files import DataFile
 from holdfast.store import CHUNK, Address, Store
 
-__all__ = ["InProcess", "Part", "Rewriter", "Source", "key_leaves", "partition_column"]
+__all__ = [
+    "InProcess",
+    "Part",
+    "Rewriter",
+    "Source",
+    "key_leaves",
+    "partition_column",
+    "read_staged",
+    "refuse_parts",
+    "refuse_reserved",
+]
 
 ROW = "row"
+RESERVED = re.compile(r"hf_([pk]\d+|file)")
+"""Columns that stand beside those of the rows while they are written anew."""
 
 
 class Part(NamedTuple):
@@ -52,6 +65,15 @@ class Source(NamedTuple):
     key: str
     size_bytes: int
     constants: Mapping[str, Any]
+    deletes: Sequence[str] = ()
+    """Files that take rows out of it, where a table has such."""
+    is_split: bool = True
+    """Whether its rows are of one partition, as the table is partitioned now."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from a file of the same name of which other files are to be made."""
+        return "\t".join([self.key, *sorted(self.deletes), *([] if self.is_split else [""])])
 
 
 class Rewriter(ABC):
@@ -87,6 +109,26 @@ def partition_column(number: int) -> str:
     return f"hf_p{number}"
 
 
+def refuse_reserved(sink: str, schema: pa.Schema) -> None:
+    """Raise SinkUnfit for a column whose name is needed to write rows anew."""
+    if taken := [name for name in schema.names if RESERVED.fullmatch(name)]:
+        raise SinkUnfit(sink, f"a column can't be called {taken[0]}: the name is used while rows are written anew")
+
+
+def refuse_parts(sink: str, schema: pa.Schema, parts: Sequence[Part]) -> None:
+    """Raise SinkUnfit for columns that the rows do not have, or that they can't be split by.
+
+    A fraction is none to split by: one that is no number hides in the range of those beside it.
+    """
+    for part in parts:
+        if part.column not in schema.names:
+            raise SinkUnfit(sink, f"it is partitioned by {part.column}, which the rows do not have")
+        kind = schema.field(part.column).type
+        if pa.types.is_nested(kind) or pa.types.is_floating(kind) or (part.unit and not pa.types.is_temporal(kind)):
+            by = f"{part.unit} {part.column}".strip()
+            raise SinkUnfit(sink, f"it can't be partitioned by {by}, which is a {kind}")
+
+
 def key_leaves(schema: pa.Schema, key: Sequence[str]) -> list[Path]:
     """The plain columns that a key is made of: those of a struct, such as a window, one by one."""
 
@@ -114,20 +156,20 @@ class InProcess(Rewriter):
         self._read = read or self._by_name
 
     def bad_keys(self, rows: StagedRows, key: Sequence[str]) -> str | None:
-        keys = _keys(_staged(rows, key), key_leaves(rows.schema, key))
+        keys = _keys(read_staged(rows, key), key_leaves(rows.schema, key))
         empty = sum(column.null_count for column in keys.columns)
         if empty:
             return f"{empty} rows have no value in a column of the key {', '.join(key)}"
         counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
-        twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).drop_columns("count_all").to_pylist()
-        if twice:
-            shown = ", ".join(repr(value) for value in twice[0].values())
+        twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).drop_columns("count_all")
+        if twice.num_rows:
+            shown = ", ".join(_shown(column[0]) for column in twice.columns)
             return f"two rows of an epoch have the key {shown}: which one counts can't be told"
         return None
 
     def touched(self, sources: Sequence[Source], rows: StagedRows, key: Sequence[str]) -> list[Source]:
         leaves = key_leaves(rows.schema, key)
-        keys = _keys(_staged(rows, key), leaves)
+        keys = _keys(read_staged(rows, key), leaves)
         schema = pa.schema([rows.schema.field(name) for name in key])
         return [
             source
@@ -141,14 +183,18 @@ class InProcess(Rewriter):
         rows: StagedRows,
         key: Sequence[str],
         schema: pa.Schema,
-        parts: Sequence[Part],  # noqa: ARG002 - what comes from one file is in its partition
+        parts: Sequence[Part],
         folder: str,
     ) -> list[DataFile]:
         leaves = key_leaves(rows.schema, key)
-        keys = _keys(_staged(rows, key), leaves)
+        keys = _keys(read_staged(rows, key), leaves)
         written = []
         for number, source in enumerate(sources):
             kept = (_kept(batch, keys, leaves) for batch in self._read(source, schema))
+            if parts and not source.is_split:
+                batches = (batch for table in kept for batch in table.to_batches())
+                written += self._write_split(batches, schema, parts, f"{folder}/kept-{number:05}")
+                continue
             with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
                 path = LocalPath(scratch) / "kept.parquet"
                 count = _write(path, kept, schema)
@@ -157,13 +203,18 @@ class InProcess(Rewriter):
         return written
 
     def split(self, rows: StagedRows, parts: Sequence[Part], folder: str) -> list[DataFile]:
+        return self._write_split(rows.batches(), rows.schema, parts, f"{folder}/part")
+
+    def _write_split(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, parts: Sequence[Part], prefix: str
+    ) -> list[DataFile]:
         names = [partition_column(number) for number in range(len(parts))]
-        kinds = [rows.schema.field(part.column).type for part in parts]
+        kinds = [schema.field(part.column).type for part in parts]
         copies = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
-        whole = pa.schema([*rows.schema, *copies])
+        whole = pa.schema([*schema, *copies])
 
         def doubled() -> Iterator[pa.RecordBatch]:
-            for batch in rows.batches():
+            for batch in batches:
                 values = [_part(batch.column(part.column), part.unit) for part in parts]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *values], schema=whole)
 
@@ -178,12 +229,12 @@ class InProcess(Rewriter):
                     max_partitions=100_000,
                     max_open_files=200,
                 )
-            except OSError as error:
+            except (OSError, pa.ArrowException) as error:
                 by = ", ".join(part.column for part in parts)
                 raise SinkUnfit(self._sink, f"rows can't be split by {by}: {error}") from error
             paths = sorted(LocalPath(scratch).rglob("*.parquet"))
             return [
-                self._upload(path, f"{folder}/part-{number:05}.parquet", pq.read_metadata(path).num_rows)
+                self._upload(path, f"{prefix}-{number:05}.parquet", pq.read_metadata(path).num_rows)
                 for number, path in enumerate(paths)
             ]
 
@@ -196,7 +247,7 @@ class InProcess(Rewriter):
         return DataFile(key, size, rows)
 
 
-def _staged(rows: StagedRows, columns: Sequence[str]) -> Iterator[pa.Table]:
+def read_staged(rows: StagedRows, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of the staged rows, and no others."""
     if rows.table is not None:
         yield rows.table.select(list(columns))
@@ -234,6 +285,14 @@ def _keys(tables: Iterable[pa.Table], leaves: Sequence[Path]) -> pa.Table:
 def _flat(table: pa.Table, leaves: Sequence[Path]) -> pa.Table:
     columns = [pc.struct_field(table[path[0]], list(path[1:])) if path[1:] else table[path[0]] for path in leaves]
     return pa.table({_name(number): column for number, column in enumerate(columns)})
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except OverflowError:
+        # Spark has years before 1 and after 9999, Python has not.
+        return str(value.cast(pa.string()))
 
 
 def _part(column: pa.Array, unit: str) -> pa.Array:

@@ -58,9 +58,11 @@ class BySpark(Rewriter):
             empty = keys.filter(nothing).count()
             if empty:
                 return f"{empty} rows have no value in a column of the key {', '.join(key)}"
-            twice = keys.groupBy(*names).count().filter("count > 1").drop("count").limit(1).collect()
-        if twice:
-            shown = ", ".join(repr(value) for value in twice[0])
+            twice = keys.groupBy(*names).count().filter("count > 1").limit(1)
+            # As text: Python has no years before 1 and after 9999.
+            found = twice.select(*(f.col(name).cast("string") for name in names)).collect()
+        if found:
+            shown = ", ".join(repr(value) for value in found[0])
             return f"two rows of an epoch have the key {shown}: which one counts can't be told"
         return None
 
@@ -115,7 +117,11 @@ class BySpark(Rewriter):
         copies = [partition_column(number) for number in range(len(parts))]
         for name, part in zip(copies, parts, strict=True):
             column = f.col(quoted(part.column))
-            rows = rows.withColumn(name, f.date_trunc(part.unit, column) if part.unit else column)
+            value = f.date_trunc(part.unit, column) if part.unit else column
+            if dict(rows.dtypes)[part.column] in ("string", "binary"):
+                # Spark takes an empty text for none here, and both would share a file; and names have an end.
+                value = f.sha2(column, 256)
+            rows = rows.withColumn(name, value)
         if copies:
             rows = rows.hint("rebalance", *copies)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")

@@ -69,7 +69,8 @@ def _may_hold(file: Ranged, path: Path, low: Any, high: Any) -> bool:
         return value is not None and bool(_plain(low) <= value <= _plain(high))
     first, last = _plain(_at(file.low, path)), _plain(_at(file.high, path))
     if isinstance(last, datetime.datetime):
-        last += SLACK
+        # What ends with the last time that there is may hold all that come after `first`.
+        last = last + SLACK if last <= datetime.datetime.max - SLACK else None
     return (first is None or bool(first <= _plain(high))) and (last is None or bool(_plain(low) <= last))
 
 
