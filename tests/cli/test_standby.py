@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from cli.sample_repository import invoke, take_checkpoints
+from cli.sample_repository import Answer, invoke, take_checkpoints
 from holdfast import Repository
 from holdfast.layout import REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
@@ -147,6 +148,134 @@ def test_what_is_said_wrongly_ends_it_at_once(orders: Repository, tmp_path: Path
     assert invoke("standby", orders.url, str(tmp_path / "copy"), "--activate", "a:b", "--once").code == 2
     invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--once")
     assert "HF-6008" in invoke("standby", orders.url, str(tmp_path / "copy"), "--activate", "nothing:here").err
+
+
+@pytest.mark.parametrize("more", [[], ["--once"]])
+def test_rounds_without_a_pause_are_refused(orders: Repository, tmp_path: Path, more: list[str]) -> None:
+    answer = invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--every", "0s", *more)
+    assert (answer.code, "more than nothing" in answer.err) == (2, True)
+    assert not (tmp_path / "copy").exists()
+
+
+# ---- what an activation says of its source ----
+
+JOB = """
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.sinks import SQLite
+
+pipeline = Pipeline("orders", sources={"events": None}, query=lambda events: events, sinks={"log": SQLite("x.db", "t")})
+"""
+
+
+class Taken:
+    """A copy of `orders` that is about to be activated; `runs` counts how often it came to a run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.copy = str(root / "copy")
+        self.runs = 0
+
+    def run(self, *_: object, **__: object) -> None:
+        self.runs += 1
+
+    def damage(self, epoch: int) -> str:
+        """Damage what only one checkpoint of the source has; gives its slot."""
+        pipeline = holdfast.open(str(self.root / "repository")).pipeline("orders")
+        found, before = pipeline[f"epoch:{epoch}"], pipeline[f"epoch:{epoch - 1}"]
+        [path] = found.manifest.objects.keys() - before.manifest.objects.keys()
+        victim = self.root / "repository/pipelines/orders" / path
+        victim.write_bytes(victim.read_bytes()[:-1])
+        return str(found.slot)
+
+    def activate(self, *words: str, source: str = "") -> Answer:
+        answer = invoke(
+            "standby", source or str(self.root / "repository"), self.copy, "--activate", "standby_job:pipeline", *words
+        )
+        assert (answer.code, self.runs) == (0, 1), answer.err
+        self.runs = 0
+        return answer
+
+
+@pytest.fixture
+def taken(orders: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
+    """All but the run itself is as it is: tests/pipeline/test_activate.py has that too."""
+    taken = Taken(tmp_path)
+    (tmp_path / "standby_job.py").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("holdfast.cli.standby.run_until_told", taken.run)
+    assert invoke("standby", orders.url, taken.copy, "--init", "--once").code == 0
+    take_checkpoints(orders.pipeline("orders"), 6, 7)
+    yield taken
+    sys.modules.pop("standby_job", None)
+
+
+def test_all_that_a_whole_source_holds_is_said_to_be_here(taken: Taken) -> None:
+    answer = taken.activate()
+    assert "orders: the newest checkpoint here: 2-1, epoch 7, taken " in answer.out
+    assert "orders: all that the source holds is here" in answer.out
+    assert answer.err == ""
+
+
+def test_a_newest_checkpoint_that_is_damaged_at_the_source_is_said_to_be_lacking(taken: Taken) -> None:
+    slot = taken.damage(7)
+    answer = taken.activate()
+    assert "orders: the newest checkpoint here: 2-0, epoch 6, taken " in answer.out
+    assert "that the source holds is here" not in answer.out
+    assert f"orders: {slot} is damaged at the source, and is not here: " in answer.err
+    assert "is taken back in the sinks, and run again from here" in answer.err
+    [told] = lines(taken.activate("--json").out)
+    assert (told["epoch"], told["source_error"]) == (6, None)
+    assert [lost["slot"] for lost in told["damaged"]] == [slot]
+    assert told["damaged"][0]["why"]
+
+
+def test_an_older_checkpoint_that_is_damaged_at_the_source_is_said_too_and_loses_nothing_newer(taken: Taken) -> None:
+    found = holdfast.open(str(taken.root / "repository")).pipeline("orders")["epoch:6"]
+    manifest = taken.root / "repository" / found.pipeline.records.keys.manifest(found.slot)
+    manifest.write_bytes(manifest.read_bytes()[:-1])
+    answer = taken.activate()
+    assert "orders: the newest checkpoint here: 2-1, epoch 7, taken " in answer.out
+    assert f"orders: {found.slot} is damaged at the source, and is not here: " in answer.err
+    assert "orders: all else that the source holds is here" in answer.out
+    assert "run again from here" not in answer.err
+
+
+def test_a_key_that_can_not_be_had_for_the_source_is_told_and_stops_nothing(taken: Taken) -> None:
+    answer = taken.activate("--from-key-file", "nope")
+    assert "orders: the source was not asked for more: nope: the key can't be read" in answer.err
+    assert "that the source holds is here" not in answer.out
+    [told] = lines(taken.activate("--from-key-file", "nope", "--json").out)
+    assert "the key can't be read" in told["source_error"]
+
+
+def test_a_source_that_does_not_open_with_the_key_is_told_and_stops_nothing(taken: Taken, key_files: list[str]) -> None:
+    vault = str(taken.root / "vault")
+    assert invoke("copy", str(taken.root / "repository"), vault, "--init", "--to-key-file", key_files[0]).code == 0
+    assert "does not open" in taken.activate("--from-key-file", key_files[1], source=vault).err
+    assert "no key was given" in taken.activate(source=vault).err
+    laid_open = taken.activate("--from-key-file", key_files[0], source=vault)
+    assert "a copy would lay everything open" in laid_open.err
+    plain = taken.activate("--from-key-file", key_files[0])
+    assert "is not encrypted" in plain.err
+
+
+def test_a_source_of_a_newer_holdfast_is_told_and_stops_nothing(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = taken.root / "repository" / REPOSITORY
+    record = unseal(REPOSITORY, file.read_bytes(), RepositoryRecord)
+    with monkeypatch.context() as newer:
+        newer.setattr("holdfast.records.FORMAT", "99.0")
+        file.write_bytes(seal(record))
+    answer = taken.activate()
+    assert "newer than this Holdfast reads" in answer.err
+    assert "orders: the newest checkpoint here: 1-1, epoch 5, taken " in answer.out
+
+
+def test_a_source_that_has_diverged_stops_it(taken: Taken) -> None:
+    other = holdfast.open(str(taken.root / "other"), create=True)
+    take_checkpoints(other.pipeline("orders"), 0, 1)
+    answer = invoke("standby", other.url, taken.copy, "--activate", "standby_job:pipeline")
+    assert (answer.code, taken.runs) == (5, 0), answer.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,10 +15,25 @@ from holdfast.cli.loading import load_pipeline
 from holdfast.cli.render import show_block
 from holdfast.cli.run import ACCEPT, DISCARD, HOME, TRIGGER, run_until_told, trigger_of
 from holdfast.cli.told import run_beside_signals
-from holdfast.errors import Damage, HoldfastError, NotACopy, NotFound, StoreError
+from holdfast.errors import (
+    BadKey,
+    Damage,
+    FormatTooNew,
+    HoldfastError,
+    KeyMissing,
+    NotACopy,
+    NotEncrypted,
+    NotFound,
+    StoreError,
+    WouldDecrypt,
+    WrongKey,
+)
 from holdfast.text import amount, clean, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.copying import Uncopied
     from holdfast.handles import Repository
     from holdfast.standby import Event, Failed, Followed, Lag
 
@@ -29,6 +44,8 @@ PATIENCE = 10.0
 LAST_LOOK = 5.0
 """The same for the source of an activation, which is more likely gone than not."""
 DAMAGE = 3
+UNFETCHED = (StoreError, NotFound, Damage, FormatTooNew, BadKey, KeyMissing, WrongKey, NotEncrypted, WouldDecrypt)
+"""What may be wrong with the source of an activation without stopping it."""
 
 
 @verb(
@@ -78,10 +95,11 @@ def command(
     ends with 3. A pipeline that was activated or written to in DST has diverged and is followed no more: with the last
     one of them the command ends, with 5.
 
-    With --activate the pipeline MODULE:ATTR is taken over, now: what SRC still has is fetched if it answers, and what
-    may be missing is said. The sinks are fenced, so whoever ran the pipeline before can write to none of them any
-    more; what they hold beyond the copy is taken back, and is run again. It then runs as `holdfast run` does, from DST,
-    and is started again with `holdfast run --repo DST`. Refused (6) if DST is no copy, or a sink can't go back.
+    With --activate the pipeline MODULE:ATTR is taken over, now: what SRC still has is fetched if it answers and can be
+    read, and what may be missing is said. The sinks are fenced, so whoever ran the pipeline before can write to none of
+    them any more; what they hold beyond the copy is taken back, and is run again. It then runs as `holdfast run` does,
+    from DST, and is started again with `holdfast run --repo DST`. Refused (6) if DST is no copy, or a sink can't go
+    back.
     """
     ends = Ends(session, given, PATIENCE)
     if activate is not None:
@@ -91,11 +109,11 @@ def command(
         run |= {"options": dict(dir_option), "accept": accept, "discard_foreign": discard_foreign}
         _activate(session, ends, activate, run)
         return
-    from holdfast.decide.schedule import parse_duration
+    from holdfast.config import Duration
     from holdfast.standby import Standby
 
     shown = _Shown(session, once)
-    seconds = parse_duration(every) / 1000
+    seconds = Duration.of(every).seconds
     standby = Standby(ends.both, every_seconds=seconds, pipelines=pipelines, decrypt=ends.decrypt, tell=shown.tell)
     try:
         if once:
@@ -120,37 +138,53 @@ def _activate(session: Session, ends: Ends, target: str, run: dict[str, Any]) ->
     known = stored.records.generations()
     if not stored.records.began_elsewhere(known):
         raise NotACopy(pipeline.name, repository.url)
-    missed: str | None = "it was taken over from here before, in vain"
+    fetched = _Fetched("it was taken over from here before, in vain")
     if stored.is_copy():
-        missed = _fetch_the_rest(ends, repository, pipeline.name)
-    _say_what_is_lost(session, repository, pipeline.name, missed)
+        fetched = _fetch_the_rest(ends, repository, pipeline.name)
+    _say_what_is_lost(session, repository, pipeline.name, fetched)
     run_until_told(session, pipeline, repository, None, activate=True, **run)
 
 
-def _fetch_the_rest(ends: Ends, repository: Repository, name: str) -> str | None:
-    """Copy what the source still has; why not, if it does not answer. One that has diverged stops the activation."""
+class _Fetched(NamedTuple):
+    """What an activation could not have of its source: why nothing more was fetched, and what is damaged there."""
+
+    missed: str | None
+    damaged: Sequence[Uncopied] = ()
+
+
+def _fetch_the_rest(ends: Ends, repository: Repository, name: str) -> _Fetched:
+    """Copy what the source still has. What is wrong with the source alone is told; one that has diverged stops it.
+
+    A take-over that needs the source is none: it may be away, damaged, locked by another key or written by a newer
+    Holdfast, and what is here can be run all the same.
+    """
     try:
-        ends.source(LAST_LOOK).copy_to(repository, name, decrypt=ends.decrypt)
-    except (StoreError, NotFound, Damage) as error:
-        return error.message
-    return None
+        copied = ends.source(LAST_LOOK).copy_to(repository, name, decrypt=ends.decrypt)
+    except UNFETCHED as error:
+        return _Fetched(error.message)
+    return _Fetched(None, copied.damaged)
 
 
-def _say_what_is_lost(session: Session, repository: Repository, name: str, missed: str | None) -> None:
+def _say_what_is_lost(session: Session, repository: Repository, name: str, fetched: _Fetched) -> None:
     latest = repository.pipeline(name).latest()
     taken_ms = latest.head.timestamp_ms if latest else None
     age = None if taken_ms is None else max(0.0, time.time() - taken_ms / 1000)
+    missed, damaged = fetched
     if session.as_json:
         fields = {"slot": latest.slot if latest else None, "epoch": latest.epoch if latest else None}
-        _document({"event": "activating", "pipeline": name, **fields, "age_seconds": age, "source_error": missed})
+        lacking = {"source_error": missed, "damaged": [{"slot": slot, "why": why} for slot, why in damaged]}
+        _document({"event": "activating", "pipeline": name, **fields, "age_seconds": age, **lacking})
         return
     at = f"{latest.slot}, epoch {latest.epoch}, taken {age:.0f} s ago" if latest and age is not None else "none"
     session.output.remark(f"{name}: the newest checkpoint here: {at}")
-    if missed is None:
-        session.output.remark(f"{name}: all that the source holds is here")
-    else:
+    for slot, why in damaged:
+        click.echo(clean(f"{name}: {slot} is damaged at the source, and is not here: {why}"), err=True)
+    if missed is not None:
         click.echo(clean(f"{name}: the source was not asked for more: {missed}"), err=True)
+    if missed is not None or any(latest is None or slot > latest.slot for slot, _ in damaged):
         click.echo(f"{name}: what it ran after that is taken back in the sinks, and run again from here", err=True)
+    else:
+        session.output.remark(f"{name}: all {'else ' if damaged else ''}that the source holds is here")
 
 
 # ---- showing ----
