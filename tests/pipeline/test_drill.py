@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from cli.sample_repository import invoke
 from holdfast import Pipeline, Repository
+from holdfast.cli.loading import load_pipeline
 from holdfast.drilling import Drilled, drill_pipeline
 from holdfast.errors import SourcesGone
 from holdfast.pipeline.ledger import Ledger
@@ -179,6 +180,60 @@ def test_a_query_that_raises_fails_its_own_drill_and_the_others_have_their_turn(
     failed = document["pipelines"][0]["steps"][-1]
     assert (failed["name"], failed["error"]["code"]) == ("start", "HF-1140")
     assert "ZeroDivisionError" in failed["error"]["message"]
+
+
+CLEANING = """
+from pathlib import Path
+from holdfast import Pipeline
+from holdfast.sinks import SQLite
+from spark.session import start_session
+
+HERE = Path(__file__).parent
+
+
+def pipeline(clean="{clean}"):
+    reader = start_session().readStream.schema("at LONG, key STRING, value LONG").option("maxFilesPerTrigger", 1)
+    reader = reader.option("CleanSource", clean).option("sourceArchiveDir", str(HERE / "archive"))
+    events = reader.json(str(HERE / "inputs" / "events"))
+    sinks = {{"log": SQLite(HERE / "rows.db", "rows")}}
+    return Pipeline("rows", sources={{"events": events}}, query=lambda events: events, sinks=sinks)
+
+
+def keeping():
+    return pipeline("off")
+"""
+
+
+@pytest.mark.parametrize("clean", ["delete", "ARCHIVE"])
+def test_a_source_that_takes_its_files_away_is_refused_and_none_of_them_goes(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, clean: str
+) -> None:
+    """Spark tells the sources with the plan of the next batch that the one before was read."""
+    place = with_job(tmp_path, spark, monkeypatch)
+    (tmp_path / "job.py").write_text(CLEANING.format(clean=clean))
+    place.inputs(2)
+    place.run(load_pipeline("job:pipeline"), every="1 batch")
+    first, last = (event_file(tmp_path / "inputs" / "events", batch) for batch in (0, 1))
+    until(lambda: not first.exists())
+    place.inputs(4)
+
+    def files() -> list[Path]:
+        return sorted(path for name in ("inputs", "archive") for path in (tmp_path / name).rglob("*") if path.is_file())
+
+    before, rows = files(), objects(place.repository)
+    assert last in before
+    answer = invoke("drill", "--repo", place.repository.url, "--start", "job:pipeline", "--scratch", "s", "--json")
+    time.sleep(2)  # Spark takes files away beside the batch
+    assert (files(), objects(place.repository)) == (before, rows)
+    assert answer.code == 6
+    [drilled] = answer.document["pipelines"]
+    assert [step["error"] and step["error"]["code"] for step in drilled["steps"]] == [None, None, None, "HF-5031"]
+    assert f"source 'events' of 'rows' has cleanSource={clean}" in drilled["steps"][-1]["error"]["message"]
+
+    answer = invoke("drill", "--repo", place.repository.url, "--start", "job:keeping", "--scratch", "s")
+    assert answer.code == 0, answer.out
+    assert "Spark ran batch 2 into nothing" in answer.out
+    assert files() == before
 
 
 def drilled(proof: Proof, spark: SparkSession) -> Drilled:

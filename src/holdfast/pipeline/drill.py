@@ -1,6 +1,7 @@
 """One batch after a checkpoint that was restored for a drill, into nothing.
 
-Nothing of it is committed: Spark is ended in the middle of the batch, so that no source is told that it was read.
+Nothing of it is committed: Spark is ended in the middle of the batch, so that no source is told that it was read. With
+the plan of a batch Spark does tell its sources that the one before was: a source that then takes files away is refused.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from holdfast.checkpoint import Checkpoint
 from holdfast.decide.start import decisions_that_count
 from holdfast.epochs import EpochDecision
-from holdfast.errors import DrillFailed, SourcesGone
+from holdfast.errors import DrillFailed, SourceCleans, SourcesGone
 from holdfast.pipeline.ledger import Ledger
 from holdfast.pipeline.sources.of_query import sources_of
 from holdfast.pipeline.sources.past import logged_by, logged_in, pasts_of, stand_of_manifest, stand_of_offsets
+from holdfast.pipeline.sources.relations import relations_of
 
 __all__ = ["DrillBatch", "next_decision", "tables_at"]
 
 NOTHING = "noop"
 """Spark's own sink that takes all rows and keeps none."""
+CLEAN, OFF = "cleansource", "off"
+"""The option of a file source that has files removed or moved once they were read, and its value that does not."""
 
 
 class _Enough(Exception):
@@ -64,7 +68,11 @@ class DrillBatch:
         self._recorded = recorded
 
     def ask(self, sources: Mapping[str, DataFrame]) -> None:
-        """Raise SourcesGone if what comes after the checkpoint is not in the sources any more."""
+        """Raise SourceCleans for a source that Spark would touch, SourcesGone if what comes next is not there any more.
+
+        Call it before `run`: nothing else keeps Spark from taking files away.
+        """
+        self._refuse_cleaning(sources)
         manifest, recorded = self._checkpoint.manifest, self._recorded
         begin = furthest = stand_of_manifest(manifest)
         logged = logged_in(self._checkpoint.pipeline.records, manifest)
@@ -77,6 +85,15 @@ class DrillBatch:
         if refused:
             slugs = sorted({finding.slug for finding in refused})
             raise SourcesGone(self._pipeline, [str(finding) for finding in refused], slugs)
+
+    def _refuse_cleaning(self, sources: Mapping[str, DataFrame]) -> None:
+        relations = relations_of(self._frame)
+        if isinstance(relations, str):
+            return  # of a plan that is not understood no option is known either
+        for source, relation in zip(sources_of(self._frame, sources), relations, strict=True):
+            options = {name.lower(): value for name, value in relation.options.items()}
+            if (clean := options.get(CLEAN, OFF)).lower() != OFF:
+                raise SourceCleans(self._pipeline, source.name, clean)
 
     def run(self, directory: Path, seconds: float) -> str:
         """Run it from where the checkpoint was restored to, and say what it was. Raises DrillFailed."""
