@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -18,14 +18,18 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.ids import new_token
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import SqlSink, quoted, remembering
+from holdfast.sinks.sql import SqlSink
 from holdfast.sinks.sql_marker import Database
+from holdfast.sinks.sql_rows import Column, listed, quoted, remembering
 
 __all__ = ["DuckDB"]
 
 PATIENCE_SECONDS = 30.0
 """How long another who has the file open is waited for."""
 LOOK_SECONDS = 0.02
+
+_RULES = re.compile(r"\b(CHECK|UNIQUE|REFERENCES|NOT NULL|COLLATE|GENERATED)\b", re.IGNORECASE)
+"""Words with which a table says that it does not take every row."""
 
 _WHOLE = (
     "TINYINT",
@@ -46,6 +50,9 @@ _TAKEN_BY = {
 }
 
 
+_FILED = "database_name = 'filed' AND schema_name = 'main' AND lower(table_name) = lower(?1)"
+
+
 class DuckDB(SqlSink):
     """Rows in a table of a DuckDB file; both are made if they are not there. Nested values stay nested.
 
@@ -53,6 +60,8 @@ class DuckDB(SqlSink):
     is moved in, or the marker is looked at, and readers get in between. Whoever keeps it open keeps the sink waiting.
     A whole epoch is held in memory while it is loaded; what is too much for that goes to a folder beside the file.
     """
+
+    folds_case: ClassVar[bool] = True
 
     def __init__(self, path: str | Path, table: str, *, mode: WriteMode = "append", key: Sequence[str] = ()) -> None:
         super().__init__(table, mode, key)
@@ -147,9 +156,43 @@ class DuckDB(SqlSink):
         return self.table.lower()
 
     def _columns(self, db: Database, table: str) -> dict[str, str]:
-        where = "database_name = 'filed' AND schema_name = 'main' AND lower(table_name) = lower(?1)"
-        listed = f"SELECT column_name, data_type FROM duckdb_columns() WHERE {where} ORDER BY column_index"
-        return dict(db.execute(listed, (table,)))
+        return dict(self._listing(db, table, "column_name, data_type"))
+
+    def _writable(self, db: Database) -> dict[str, Column]:
+        found = self._listing(db, self.table, "column_name, data_type, is_nullable, column_default, is_generated")
+        # A sequence is found only by the table that it belongs to.
+        defaults = {row[0]: None if "nextval" in str(row[3]) else row[3] for row in found}
+        return {row[0]: Column(row[1], not row[2], defaults[row[0]]) for row in found if not row[4]}
+
+    def _listing(self, db: Database, table: str, what: str) -> list[tuple[Any, ...]]:
+        listing = f"SELECT {what} FROM duckdb_columns() WHERE {_FILED} ORDER BY column_index"
+        return db.execute(listing, (table,))
+
+    def _sql(self, db: Database) -> str:
+        found = db.execute(f"SELECT sql FROM duckdb_tables() WHERE {_FILED}", (self.table,))
+        return str(found[0][0]) if found else ""
+
+    def _refuse_table(self, db: Database) -> None:
+        if self.mode != "upsert":
+            return
+        types, sql = self._columns(db, self.table), self._sql(db)
+        # Its indexes mind no collation: two rows could have one key.
+        collated = [name for name in self.key if re.search(rf'\b"?{re.escape(name)}"? VARCHAR COLLATE', sql)]
+        if collated:
+            raise SinkUnfit(self.name, f"the key {listed(collated)} of {self.table} has a collation")
+        unique = "constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+        constraints = f"SELECT constraint_column_names FROM duckdb_constraints() WHERE {_FILED} AND {unique}"
+        if not any(set(columns) == set(self.key) for (columns,) in db.execute(constraints, (self.table,))):
+            if any(re.search(r"[(\[]", types[name]) and not types[name].startswith("DECIMAL") for name in self.key):
+                # DuckDB has no index for nested columns.
+                return
+            why = f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {listed(self.key)}"
+            raise SinkUnfit(self.name, why)
+
+    def _has_own_rules(self, db: Database, columns: list[str]) -> bool:
+        unique = f"SELECT 1 FROM duckdb_indexes() WHERE {_FILED} AND is_unique"
+        altered = _RULES.search(self._sql(db)) is not None or bool(db.execute(unique, (self.table,)))
+        return altered or super()._has_own_rules(db, columns)
 
     def _type(self, field: pa.Field) -> str:
         kind = _type_of(field.type)

@@ -14,10 +14,12 @@ from holdfast.decide.chain import Holder, Link, Marker, Step
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks import postgres_catalog as catalog
 from holdfast.sinks.contract import Target, WriteMode
+from holdfast.sinks.postgres_others import XID, changed_by_others, own_again, written_by_others
 from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
-from holdfast.sinks.postgres_types import are_taken, fits, type_of
-from holdfast.sinks.sql import EPOCH, SqlSink, quoted
+from holdfast.sinks.postgres_types import are_taken, fits, surely_fit_a_row, type_of
+from holdfast.sinks.sql import EPOCH, SqlSink
 from holdfast.sinks.sql_marker import MARKERS, Database, Standing
+from holdfast.sinks.sql_rows import Column, quoted
 from holdfast.sinks.staged import Staged, StagedRows
 
 __all__ = ["Postgres"]
@@ -97,7 +99,7 @@ class Postgres(SqlSink):
             return None if may else f"the user of the database may not make tables in {namespace}"
         if kind not in "rp":
             return f"{self.table} is no table"
-        if not catalog.may_write(db, table, self.mode):
+        if not catalog.may_write(db, table, self.mode, schema.names, self.key):
             return f"the user of the database may not {self.mode} rows in {self.table}"
         if missing := [name for name in catalog.needed_columns(db, table) if name not in schema.names]:
             return f"{', '.join(missing)} in {self.table} need a value, and the rows have none"
@@ -105,18 +107,32 @@ class Postgres(SqlSink):
             return f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {', '.join(self.key)}"
         return None
 
-    def why_not_back(self, target: Target) -> str | None:
-        why = super().why_not_back(target)
-        if why is not None:
+    def _why_not_back(self, db: Database, target: Target) -> str | None:
+        found = self._marker(db)
+        is_there = found is None or found.marker.at.epoch == target.at.epoch
+        if (why := super()._why_not_back(db, target)) or is_there or not self._columns(db, self.table):
             return why
+        table, read = self._named(self.table), (EPOCH,) if self.mode == "append" else self.key
+        if not catalog.may_take_back(db, table, read):
+            return f"the user of the database may not take rows out of {self.table}"
+        if catalog.hides_rows(db, table):
+            return f"{self.table} has row security, and rows that the user may not see would stay"
+        return None
+
+    def foreign_since(self, target: Target) -> Sequence[str]:
         with self._reading() as db:
-            found = self._marker(db)
-            is_there = found is None or found.marker.at.epoch == target.at.epoch
-            if is_there or not self._columns(db, self.table):
-                return None
-            read = (EPOCH,) if self.mode == "append" else self.key
-            may = catalog.may_take_back(db, self._named(self.table), read)
-        return None if may else f"the user of the database may not take rows out of {self.table}"
+            found, table, before = self._marker(db), self._named(self.table), self._named(self._before)
+            goes = found is not None and found.marker.at.epoch > target.at.epoch and self.mode != "append"
+            if not goes or XID not in self._columns(db, self._before) or not self._columns(db, self.table):
+                return ()
+            if not catalog.may_see_all(db, table):
+                return [f"changes in {self.table}, if any: the user may not read all of it, and they can't be told"]
+            if self.mode == "upsert":
+                changed, taken = changed_by_others(db, table, before, self.key, target.at.epoch)
+            else:
+                changed, taken = written_by_others(db, table, before), 0
+        told = {"changed": changed, "taken out": taken}
+        return [f"{count} rows {what} in {self.table}" for what, count in told.items() if count]
 
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         if not self._goes_directly(rows):
@@ -124,6 +140,7 @@ class Postgres(SqlSink):
         self.check(rows.schema)
         with self._reading() as db:
             self._held(db)
+        self._rehearse(step, DIRECT, rows, whole=False)
         return {"stage": DIRECT}
 
     # ---- what a database has to say ----
@@ -151,6 +168,9 @@ class Postgres(SqlSink):
 
     def _columns(self, db: Database, table: str) -> dict[str, str]:
         return catalog.columns_of(db, self._named(table))
+
+    def _writable(self, db: Database) -> dict[str, Column]:
+        return catalog.writable_columns(db, self._named(self.table))
 
     def _type(self, field: pa.Field) -> str:
         kind = type_of(field.type)
@@ -209,6 +229,8 @@ class Postgres(SqlSink):
         if self.mode != "append":
             return False
         wanted, ahead, size = self._wanted(rows.schema), list[pa.RecordBatch](), 0
+        if not surely_fit_a_row([*wanted.values(), "bigint"]):
+            return False
         with self._sessions.open() as session:
             there = self._columns(session, self.table)
             there.pop(EPOCH, None)
@@ -225,23 +247,24 @@ class Postgres(SqlSink):
         self._ahead = (rows.staged, ahead) if size <= AHEAD_BYTES else None
         return True
 
-    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows) -> None:
+    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows, *, whole: bool = True) -> None:
         if stage != DIRECT:
-            super()._put(db, stage, epoch, rows)
+            super()._put(db, stage, epoch, rows, whole=whole)
             return
         assert isinstance(db, _Transaction)
-        schema, batches = rows.schema, rows.batches()
-        if self._ahead is not None and self._ahead[0] == rows.staged:
+        schema, batches = rows.schema, rows.batches() if whole else iter(())
+        if whole and self._ahead is not None and self._ahead[0] == rows.staged:
             batches = iter(self._ahead[1])
         if EPOCH in self._columns(db, self.table):
             schema = schema.append(pa.field(EPOCH, pa.int64()))
             batches = _with_epoch(batches, epoch, schema)
         reader = pa.RecordBatchReader.from_batches(schema, batches)
         db.session.fill(self._namespace, self.table, reader, {**self._wanted(rows.schema), EPOCH: "bigint"})
-        self._ahead = None
+        if whole:
+            self._ahead = None
 
-    def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
-        super()._apply(db, stage, epoch, columns)
+    def _apply(self, db: Database, stage: str, epoch: int, columns: list[str], *, whole: bool = True) -> None:
+        super()._apply(db, stage, epoch, columns, whole=whole)
         # What was deferred is told now, also in a rehearsal, which has no end where it would be.
         db.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
@@ -253,6 +276,20 @@ class Postgres(SqlSink):
         into = f"INSERT INTO {self._named(self.table)} ({names}) SELECT {names} FROM {source}"
         db.execute(f"{into} ON CONFLICT ({quoted(*self.key)}) DO {act}")
 
+    def _put_back(self, db: Database, source: str, columns: list[str]) -> None:
+        names = quoted(*columns)
+        into = f"INSERT INTO {self._named(self.table)} ({names}) OVERRIDING SYSTEM VALUE"
+        db.execute(f"{into} SELECT {names} FROM {source}")
+
+    def _undo(self, db: Database, epoch: int) -> None:
+        if self.mode != "append" and XID in self._columns(db, self._before):
+            own_again(db, self._named(self._before), self.key, epoch)
+        super()._undo(db, epoch)
+        db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    def _marks(self, epoch: int, existed: int) -> dict[str, str]:
+        return {**super()._marks(epoch, existed), XID: "(SELECT txid_current())"}
+
     def _refuse_bad_keys(self, db: Database, stage: str) -> None:
         """By the same index that the table has: it also tells of keys that are too long for one."""
         if self.mode == "upsert":
@@ -261,7 +298,8 @@ class Postgres(SqlSink):
     def _has_own_rules(self, db: Database, columns: list[str]) -> bool:
         table = self._named(self.table)
         proven = catalog.key_index(db, table, self.key) if self.mode == "upsert" else ""
-        return catalog.has_own_rules(db, table, columns, proven)
+        kinds = [*self._columns(db, self.table).values(), *["bigint" for _ in self._marks(0, 0)]]
+        return catalog.has_own_rules(db, table, columns, proven) or not surely_fit_a_row(kinds)
 
     # ---- tables ----
 
@@ -272,6 +310,13 @@ class Postgres(SqlSink):
     @property
     def _before(self) -> str:
         return _short(self.table, "_holdfast_before")
+
+    def _why_no_name(self, name: str) -> str | None:
+        if why := super()._why_no_name(name):
+            return why
+        if len(name.encode()) > NAME_BYTES:
+            return f"it has more than {NAME_BYTES} bytes"
+        return "every table has such a column of the server's own" if name in catalog.SYSTEM_COLUMNS else None
 
     def _stage(self, step: Step) -> str:
         holder = self._mine()

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 
 from holdfast.sinks.contract import WriteMode
 from holdfast.sinks.sql_marker import Database
+from holdfast.sinks.sql_rows import Column
 
 __all__ = [
+    "SYSTEM_COLUMNS",
     "columns_of",
     "has_own_rules",
     "has_schema",
+    "hides_rows",
     "is_plain",
     "key_index",
     "kind_of",
     "may_make_tables",
+    "may_see_all",
     "may_take_back",
     "may_write",
     "needed_columns",
     "unlogged_tables",
+    "writable_columns",
 ]
 
 # What only the table itself can tell of a row, before it is in: whatever follows from its other rows or from other
@@ -43,6 +48,9 @@ SELECT 1 WHERE current_setting('server_encoding') <> 'UTF8'
 _KEY_INDEX = """
 SELECT i.indexrelid::text FROM pg_index i WHERE i.indrelid = to_regclass(?1)
   AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND NOT EXISTS (SELECT 1 FROM unnest(i.indkey::int2[], i.indcollation::oid[]) AS k (attnum, compared)
+                  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                  WHERE a.attcollation <> compared)
   AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
        WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) = ?2
 """
@@ -51,6 +59,17 @@ SELECT a.attname::text, CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, 
                                        ELSE format_type(a.atttypid, a.atttypmod) END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_WRITABLE = """
+SELECT a.attname::text, CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                                       ELSE format_type(a.atttypid, a.atttypmod) END
+       || CASE WHEN a.attcollation IN (0, t.typcollation) THEN '' ELSE
+          (SELECT format(' COLLATE %I.%I', n.nspname, c.collname) FROM pg_collation c
+           JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) END,
+       a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attidentity <> ''
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum
 """
 _NEEDED = """
 SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = to_regclass(?1) AND a.attnum > 0 AND a.attnotnull
@@ -65,11 +84,24 @@ _RIGHTS: dict[WriteMode, Sequence[str]] = {
     "upsert": ("INSERT", "SELECT", "UPDATE"),
     "overwrite": ("INSERT", "SELECT"),
 }
+SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+"""Columns that every table has, and nobody else may name his own so."""
 
 
 def columns_of(db: Database, table: str) -> dict[str, str]:
     """The columns and their types, in order, those of a domain as what it is made of; none if there is no table."""
     return dict(db.execute(_COLUMNS, (table,)))
+
+
+def writable_columns(db: Database, table: str) -> dict[str, Column]:
+    """The columns that the table does not compute; one that counts by itself has a default as well."""
+    found = db.execute(_WRITABLE, (table,))
+    return {name: Column(kind, needed, "NULL" if counts else default) for name, kind, needed, default, counts in found}
+
+
+def hides_rows(db: Database, table: str) -> bool:
+    """Whether a policy may keep rows of it from this user, who would then not take them back either."""
+    return bool(db.execute("SELECT row_security_active(to_regclass(?1))", (table,))[0][0])
 
 
 def kind_of(db: Database, table: str) -> str | None:
@@ -99,10 +131,15 @@ def is_plain(db: Database, table: str, columns: Sequence[str]) -> bool:
     return not db.execute(_NOT_PLAIN, (table,)) and not has_own_rules(db, table, columns)
 
 
-def may_write(db: Database, table: str, mode: WriteMode) -> bool:
-    rights = [f"has_any_column_privilege(?1, '{right}')" for right in _RIGHTS[mode]]
-    rights += ["has_table_privilege(?1, 'DELETE')"] if mode == "overwrite" else []
-    return bool(db.execute(f"SELECT {' AND '.join(rights)}", (table,))[0][0])
+def may_write(db: Database, table: str, mode: WriteMode, columns: Sequence[str], key: Sequence[str]) -> bool:
+    """Whether rows with these columns may be written to it."""
+    changed = [name for name in columns if name not in key]
+    for right in _RIGHTS[mode]:
+        lacks = f"NOT has_column_privilege(?1, name, '{right}')"
+        named = changed if right == "UPDATE" else list(columns)
+        if named and db.execute(f"SELECT 1 FROM unnest(?2::text[]) AS name WHERE {lacks}", (table, named)):
+            return False
+    return mode != "overwrite" or bool(db.execute("SELECT has_table_privilege(?1, 'DELETE')", (table,))[0][0])
 
 
 def may_take_back(db: Database, table: str, read: Sequence[str]) -> bool:
@@ -110,6 +147,11 @@ def may_take_back(db: Database, table: str, read: Sequence[str]) -> bool:
     rights = ["has_table_privilege(?1, 'DELETE')"]
     rights += [f"has_column_privilege(?1, ?{n}, 'SELECT')" for n in range(2, len(read) + 2)]
     return bool(db.execute(f"SELECT {' AND '.join(rights)}", (table, *read))[0][0])
+
+
+def may_see_all(db: Database, table: str) -> bool:
+    """Whether every column may be read, also those that the server itself keeps."""
+    return bool(db.execute("SELECT has_table_privilege(?1, 'SELECT')", (table,))[0][0])
 
 
 def may_make_tables(db: Database, schema: str) -> bool:

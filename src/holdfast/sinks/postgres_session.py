@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks.postgres_types import on_the_wire
-from holdfast.sinks.sql import remembering
+from holdfast.sinks.sql_rows import remembering
 
 __all__ = ["Locked", "Session", "Sessions", "shown"]
 

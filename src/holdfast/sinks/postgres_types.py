@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.sinks.json_text import json_text
 
-__all__ = ["are_taken", "fits", "on_the_wire", "type_of"]
+__all__ = ["are_taken", "fits", "on_the_wire", "surely_fit_a_row", "type_of"]
 
 _PLAIN: list[tuple[str, pa.DataType]] = [
     ("boolean", pa.bool_()),
@@ -52,6 +53,9 @@ _RANGES = {
 """Where the server's calendar begins and ends, in days and microseconds since 1970."""
 _LARGE = 2**27
 """Bytes of a value from which on one is not sure that it fits into a row."""
+_FIXED = (*_WHOLE[:3], *_RANGES, "boolean", "real", "double precision")
+_ROW_BYTES, _HEADER_BYTES = 8160, 32
+"""The server keeps a row on one page. Of a value of any length it can move all but 24 bytes elsewhere."""
 
 
 def type_of(kind: pa.DataType) -> str | None:
@@ -92,9 +96,15 @@ def fits(wanted: str, found: str) -> bool:
     return True
 
 
+def surely_fit_a_row(kinds: Iterable[str]) -> bool:
+    """Whether a row with such columns is never too wide, whatever its values; a no is only a doubt."""
+    widths = [8 if _read(kind)[0] in _FIXED else 32 for kind in kinds]
+    return _HEADER_BYTES + len(widths) // 8 + sum(widths) <= _ROW_BYTES
+
+
 def on_the_wire(column: pa.Array, kind: str) -> pa.Array:
     """Values as the binary COPY of a column of this type takes them. Raises ArrowInvalid for what it can't hold."""
-    name, _ = _read(kind)
+    name, sizes = _read(kind)
     if name == "uuid":
         return pa.array(map(_uuid, column.to_pylist()), pa.binary())
     if name == "numeric":
@@ -103,7 +113,11 @@ def on_the_wire(column: pa.Array, kind: str) -> pa.Array:
         text = json_text(column) if pa.types.is_nested(column.type) else column.cast(pa.string())
         # One byte says the version of the format; what follows is the text of it.
         return text if name == "json" else pc.binary_join_element_wise("\x01", text, "").cast(pa.binary())
-    return column.cast(_WIRE[name])
+    text = column.cast(_WIRE[name])
+    if name.startswith("character") and sizes and pc.any(pc.greater(pc.utf8_length(text), sizes[0])).as_py():
+        # The server itself would cut off blanks without a word.
+        raise pa.ArrowInvalid(f"a value is too long, {pc.max(pc.utf8_length(text))} characters")
+    return text
 
 
 def are_taken(column: pa.Array, kind: str) -> bool:
@@ -123,6 +137,8 @@ def are_taken(column: pa.Array, kind: str) -> bool:
         found = pc.min_max(column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())).as_py()
         first, end = _RANGES[name]
         return found["min"] is None or (found["min"] >= first and found["max"] < end)
+    if name == "bytea" and pc.any(pc.greater(pc.binary_length(column), _LARGE)).as_py():
+        return False
     return name in _ALWAYS
 
 

@@ -8,7 +8,7 @@ rows that are replaced the old ones are kept in a table of their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -16,46 +16,33 @@ import pyarrow as pa
 
 from holdfast.decide.chain import Holder, Link, Marker, Step, admit, go_back, raise_fence, require_holder
 from holdfast.errors import SinkUnavailable, SinkUnfit
-from holdfast.sinks.contract import Sink, Target, WriteMode
+from holdfast.sinks.contract import Target, WriteMode
 from holdfast.sinks.sql_marker import MARKERS, Database, Standing, create_markers, read_marker, write_marker
+from holdfast.sinks.sql_rows import EPOCH, SqlRows, listed, quoted
 from holdfast.sinks.staged import StagedRows
 
-__all__ = ["EPOCH", "SqlSink", "quoted", "remembering"]
+__all__ = ["EPOCH", "Rehearsed", "SqlSink"]
 
-EPOCH = "_holdfast_epoch"
-"""The epoch that a row came with, in a table that is appended to."""
-EXISTED = "_holdfast_existed"
-"""Whether there was a row before; if not, going back deletes it."""
 LOADS = 3
 """How often the rows are loaded again in one commit."""
 
 
-class _Rehearsed(Exception):
+class Rehearsed(Exception):
     """Ends a transaction that was only to show whether it would go through."""
 
 
-def quoted(*names: str) -> str:
-    """Names as identifiers, joined by commas."""
-    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-
-
-def remembering(rows: Iterable[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
-    """The same rows; what goes wrong with them is remembered, since a driver that reads them tells only its text."""
-    try:
-        yield from rows
-    except Exception as error:
-        failed.append(error)
-        raise
-
-
-class SqlSink(Sink):
+class SqlSink(SqlRows):
     """A table in a database. A subclass says how to connect, to load Arrow rows, and what its types are called."""
 
     modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})
 
+    folds_case: ClassVar[bool] = False
+    """Whether names that differ only in upper and lower case are one name."""
+
     def __init__(self, table: str, mode: WriteMode, key: Sequence[str]) -> None:
-        super().__init__(mode, key)
-        self.table = table
+        super().__init__(table, mode, key)
+        self._tried: tuple[dict[str, str], ...] = ()
+        """The columns of the rows, of the table and of what is kept, that have been tried."""
 
     # ---- what a database has to say ----
 
@@ -68,10 +55,6 @@ class SqlSink(Sink):
     @contextmanager
     def _reading(self) -> Iterator[Database]:
         """A connection for looking only."""
-
-    @abstractmethod
-    def _columns(self, db: Database, table: str) -> dict[str, str]:
-        """The columns of a table and their types, in order; none if there is no such table."""
 
     @abstractmethod
     def _type(self, field: pa.Field) -> str:
@@ -88,14 +71,6 @@ class SqlSink(Sink):
     @abstractmethod
     def _drop_stage(self, stage: str) -> None:
         """Take a load away; nothing there is fine."""
-
-    def _named(self, table: str) -> str:
-        """How a table of the database is named in a statement."""
-        return quoted(table)
-
-    def _staged(self, stage: str) -> str:
-        """How a load is named in a statement."""
-        return quoted(stage)
 
     # ---- the contract ----
 
@@ -122,14 +97,17 @@ class SqlSink(Sink):
         wanted = self._wanted(schema)
         missing = [column for column in self.key if column not in wanted]
         if missing:
-            raise SinkUnfit(self.name, f"its key names {_list(missing)}, and the rows have {_list(wanted)}")
+            raise SinkUnfit(self.name, f"its key names {listed(missing)}, and the rows have {listed(wanted)}")
         with self._reading() as db:
-            found, kept = self._columns(db, self.table), self._columns(db, self._before)
-        if found:
-            self._refuse_other(wanted, found)
+            standing, found, kept = self._marker(db), self._columns(db, self.table), self._columns(db, self._before)
+            if found:
+                self._refuse_other(wanted, found)
+                self._refuse_table(db)
+        if standing is not None and not found:
+            self._refuse_gone(standing)
         altered = [name for name, kind in kept.items() if found.get(name, kind) != kind]
         if altered:
-            raise SinkUnfit(self.name, f"alter {_list(altered)} in {self._before} as well, which keeps its old rows")
+            raise SinkUnfit(self.name, f"alter {listed(altered)} in {self._before} as well, which keeps its old rows")
 
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         self.check(rows.schema)
@@ -142,8 +120,7 @@ class SqlSink(Sink):
             with self._reading() as db:
                 self._refuse_bad_keys(db, stage)
                 unsure = self._has_own_rules(db, list(columns))
-            if unsure:
-                self._rehearse(stage, step.epoch, list(columns))
+            self._rehearse(step, stage, rows, whole=unsure)
         except BaseException:
             # What can't be taken away now, since the database is gone, is of no use to anyone and seen by nobody.
             with suppress(SinkUnavailable):
@@ -175,7 +152,7 @@ class SqlSink(Sink):
             # In this very transaction: what is counted now can't be lost before the rows are in.
             if not self._is_whole(db, stage, rows.staged.rows):
                 return False
-            made = self._make_table(db, rows.schema)
+            made = self._make_way(db, standing, rows.schema)
             self._put(db, stage, step.epoch, rows)
             after_this = standing._replace(marker=after, made_here=standing.made_here or made)
             if standing.way != self._way:
@@ -188,12 +165,13 @@ class SqlSink(Sink):
 
     def why_not_back(self, target: Target) -> str | None:
         with self._reading() as db:
-            found = self._marker(db)
-            columns = self._columns(db, self.table)
-            keeps = bool(self._columns(db, self._before))
+            return self._why_not_back(db, target)
+
+    def _why_not_back(self, db: Database, target: Target) -> str | None:
+        found = self._marker(db)
         if found is None:
             return "nothing was ever committed to it"
-        last, kept_from = found.marker.at.epoch, found.kept_from
+        last, columns = found.marker.at.epoch, self._columns(db, self.table)
         if target.at.epoch > last:
             return f"it holds epochs up to {last} only"
         if target.at.epoch == last or not columns:
@@ -202,11 +180,13 @@ class SqlSink(Sink):
             return f"its epochs up to {last} were written with {found.way}, not with {self._way}: go back with that one"
         if target.at.epoch < found.way_from:
             return f"its epochs up to {found.way_from} were not written with {self._way}"
-        if self.mode != "append":
-            if not keeps:
-                return f"the table {self._before} is gone, which held the rows that were replaced"
-            return None if target.at.epoch >= kept_from else f"rows from before epoch {kept_from} are kept no more"
-        return None if EPOCH in columns else f"its table has no column {EPOCH} that says which rows to take back"
+        if self.mode == "append":
+            return None if EPOCH in columns else f"its table has no column {EPOCH} that says which rows to take back"
+        if not self._columns(db, self._before):
+            return f"the table {self._before} is gone, which held the rows that were replaced"
+        if target.at.epoch < found.kept_from:
+            return f"rows from before epoch {found.kept_from} are kept no more"
+        return self._why_not_undone(db, target.at.epoch)
 
     def roll_back(self, target: Target) -> None:
         with self._transaction() as db:
@@ -214,6 +194,9 @@ class SqlSink(Sink):
             after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
             if after is None:
                 return
+            # Asked again where nothing can come in between.
+            if why := self._why_not_back(db, target):
+                raise SinkUnfit(self.name, why)
             if self._columns(db, self.table):
                 self._undo(db, target.at.epoch)
             self._write_marker(db, standing._replace(marker=after))
@@ -229,108 +212,32 @@ class SqlSink(Sink):
 
     # ---- rows ----
 
-    def _rehearse(self, stage: str, epoch: int, columns: list[str]) -> None:
-        """Try the rows in a table with rules of its own, and take them back: after the decision it is too late."""
-        with suppress(_Rehearsed), self._transaction() as db:
+    def _rehearse(self, step: Step, stage: str, rows: StagedRows, *, whole: bool) -> None:
+        """Try the commit and take it back: after the decision it is too late to be refused.
+
+        With all rows if the table has rules of its own; else only when columns are new, and without a row.
+        """
+        with self._reading() as db:
+            shape = (self._wanted(rows.schema), self._columns(db, self.table), self._columns(db, self._before))
+        if not whole and shape == self._tried:
+            return
+        with suppress(Rehearsed), self._transaction() as db:
             # As for a commit: whoever is paused in here must be in the way of the one that takes over, and be ended.
-            self._held(db)
-            self._apply(db, stage, epoch, columns)
-            raise _Rehearsed
+            self._make_way(db, self._held(db), rows.schema)
+            self._put(db, stage, step.epoch, rows, whole=whole)
+            raise Rehearsed
+        self._tried = shape
 
-    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows) -> None:
-        """Bring the rows of an epoch into the table."""
-        self._apply(db, stage, epoch, list(self._wanted(rows.schema)))
-
-    def _apply(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
-        if self.mode == "append":
-            has_epoch = EPOCH in self._columns(db, self.table)
-            self._insert(db, self._staged(stage), columns, epoch if has_epoch else None)
-            return
-        self._keep(db, stage, epoch, columns)
-        if self.mode == "upsert":
-            self._replace(db, self._staged(stage), columns)
-            return
-        db.execute(f"DELETE FROM {self._named(self.table)}")
-        self._insert(db, self._staged(stage), columns)
-
-    def _keep(self, db: Database, stage: str, epoch: int, columns: list[str]) -> None:
-        """Keep the rows that are about to go. A row that says "there was none" stands where none was."""
-        before, names = self._named(self._before), quoted(*columns)
-        types, there = self._columns(db, self.table), self._columns(db, self._before)
-        if not there:
-            defined = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
-            db.execute(f"CREATE TABLE {before} ({quoted(EPOCH)} BIGINT, {quoted(EXISTED)} BIGINT, {defined})")
-        for name in columns if there else []:
-            if name not in there:
-                db.execute(f"ALTER TABLE {before} ADD COLUMN {quoted(name)} {types[name]}")
-        into = f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}, {names})"
-        table, staged = self._named(self.table), self._staged(stage)
-        if self.mode == "overwrite":
-            db.execute(f"{into} SELECT {epoch:d}, 1, {names} FROM {table}")
-            db.execute(f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}) VALUES ({epoch:d}, 0)")
-            return
-        keys = quoted(*self.key)
-        db.execute(f"{into} SELECT {epoch:d}, 1, {names} FROM {table} WHERE {self._keys_in(staged)}")
-        new = f"INSERT INTO {before} ({quoted(EPOCH, EXISTED)}, {keys}) SELECT {epoch:d}, 0, {keys} FROM {staged} s"
-        same = " AND ".join(f"t.{quoted(column)} = s.{quoted(column)}" for column in self.key)
-        db.execute(f"{new} WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE {same})")
-
-    def _undo(self, db: Database, epoch: int) -> None:
-        table, later = self._named(self.table), f"{quoted(EPOCH)} > {epoch:d}"
-        if self.mode == "append":
-            db.execute(f"DELETE FROM {table} WHERE {later}")
-            return
-        columns = [name for name in self._columns(db, self._before) if name not in (EPOCH, EXISTED)]
-        if not columns:
-            return
-        before, keys = self._named(self._before), quoted(*self.key)
-        # Of several that were kept since, the first is what stood there.
-        if self.mode == "overwrite":
-            first = f"(SELECT MIN({quoted(EPOCH)}) FROM {before} WHERE {later})"
-            db.execute(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {before} WHERE {later})")
-            self._insert(db, f"{before} WHERE {quoted(EXISTED)} = 1 AND {quoted(EPOCH)} = {first}", columns)
-        else:
-            firsts = f"SELECT MIN({quoted(EPOCH)}), {keys} FROM {before} WHERE {later} GROUP BY {keys}"
-            first = f"SELECT * FROM {before} WHERE ({quoted(EPOCH)}, {keys}) IN ({firsts})"
-            none, some = (f"(SELECT * FROM ({first}) f WHERE {quoted(EXISTED)} = {existed}) b" for existed in (0, 1))
-            db.execute(f"DELETE FROM {table} WHERE {self._keys_in(none)}")
-            self._replace(db, some, columns)
-        db.execute(f"DELETE FROM {before} WHERE {later}")
-
-    def _insert(self, db: Database, source: str, columns: list[str], epoch: int | None = None) -> None:
-        names = quoted(*columns)
-        into, chosen = (names, names) if epoch is None else (f"{names}, {quoted(EPOCH)}", f"{names}, {epoch:d}")
-        db.execute(f"INSERT INTO {self._named(self.table)} ({into}) SELECT {chosen} FROM {source}")
-
-    def _replace(self, db: Database, source: str, columns: list[str]) -> None:
-        """Put rows in the place of those with their keys."""
-        db.execute(f"DELETE FROM {self._named(self.table)} WHERE {self._keys_in(source)}")
-        self._insert(db, source, columns)
-
-    def _keys_in(self, source: str) -> str:
-        # Not EXISTS: some databases would look through the source for every row of the table.
-        return f"({quoted(*self.key)}) IN (SELECT {quoted(*self.key)} FROM {source})"
+    def _put(self, db: Database, stage: str, epoch: int, rows: StagedRows, *, whole: bool = True) -> None:
+        """Bring the rows of an epoch into the table, or none of them, as `_apply` does."""
+        self._apply(db, stage, epoch, list(self._wanted(rows.schema)), whole=whole)
 
     def _is_whole(self, db: Database, stage: str, rows: int) -> bool:
         """Whether a load is there with all its rows."""
-        return self._has_stage(db, stage) and self._count(db, self._staged(stage)) == rows
-
-    def _count(self, db: Database, source: str) -> int:
-        [(count,)] = db.execute(f"SELECT COUNT(*) FROM {source}")
-        return int(count)
-
-    def _refuse_bad_keys(self, db: Database, stage: str) -> None:
-        if self.mode != "upsert":
-            return
-        staged, keys = self._staged(stage), quoted(*self.key)
-        without = " OR ".join(f"{quoted(column)} IS NULL" for column in self.key)
-        empty = self._count(db, f"{staged} WHERE {without}")
-        if empty:
-            raise SinkUnfit(self.name, f"{empty} rows have no value in a column of the key {_list(self.key)}")
-        twice = db.execute(f"SELECT {keys} FROM {staged} GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1")
-        if twice:
-            shown = ", ".join(map(repr, twice[0]))
-            raise SinkUnfit(self.name, f"two rows of an epoch have the key {shown}: which one counts can't be told")
+        if not self._has_stage(db, stage):
+            return False
+        [(count,)] = db.execute(f"SELECT COUNT(*) FROM {self._staged(stage)}")
+        return int(count) == rows
 
     # ---- tables ----
 
@@ -339,22 +246,40 @@ class SqlSink(Sink):
         """The marker's name for the table: one and the same, however else it can be written."""
         return self.table
 
-    @property
-    def _before(self) -> str:
-        return f"{self.table}_holdfast_before"
-
     def _stage(self, step: Step) -> str:
         holder = self._mine()
         return f"{self.table}_holdfast_{holder.generation}_{step.epoch}_{holder.token[:8]}"
 
     def _wanted(self, schema: pa.Schema) -> dict[str, str]:
-        if EPOCH in schema.names:
-            raise SinkUnfit(self.name, f"the column {EPOCH} is Holdfast's own")
+        """What the columns of the rows are called here. Raises SinkUnfit for names and types that have no place."""
+        seen = {self._folded(name): name for name in self._marks(0, 0)}
+        own = set(seen)
+        for name in schema.names:
+            folded = self._folded(name)
+            if folded in own:
+                raise SinkUnfit(self.name, f"the column {name} is Holdfast's own")
+            if folded in seen:
+                raise SinkUnfit(self.name, f"the columns {seen[folded]} and {name} would be one and the same")
+            if why := self._why_no_name(name):
+                raise SinkUnfit(self.name, f"{name!r} is no name for a column: {why}. Give it another with alias()")
+            seen[folded] = name
         return {field.name: self._type(field) for field in schema}
 
-    def _make_table(self, db: Database, schema: pa.Schema) -> bool:
+    def _why_no_name(self, name: str) -> str | None:
+        """Why a column can't be called so."""
+        return None if name and "\0" not in name else "it is empty, or has a zero in it"
+
+    def _folded(self, name: str) -> str:
+        return name.casefold() if self.folds_case else name
+
+    def _make_way(self, db: Database, standing: Standing, schema: pa.Schema) -> bool:
+        """Have the table there, and none of what another way of writing has kept; gives whether the table is new."""
+        if standing.way not in ("", self._way) and self._columns(db, self._before):
+            # Nobody goes back that way any more.
+            db.execute(f"DROP TABLE {self._named(self._before)}")
         if self._columns(db, self.table):
             return False
+        self._refuse_gone(standing)
         defined = [f"{quoted(name)} {kind}" for name, kind in self._wanted(schema).items()]
         if self.mode == "append":
             defined.append(f"{quoted(EPOCH)} BIGINT")
@@ -374,10 +299,18 @@ class SqlSink(Sink):
     def _refuse_other(self, wanted: dict[str, str], found: dict[str, str]) -> None:
         missing = [name for name in wanted if name not in found]
         if missing:
-            raise SinkUnfit(self.name, f"the table {self.table} has no column {_list(missing)}")
+            raise SinkUnfit(self.name, f"the table {self.table} has no column {listed(missing)}")
         other = [f"{n} is {found[n]}, not {kind}" for n, kind in wanted.items() if not self._fits(kind, found[n])]
         if other:
             raise SinkUnfit(self.name, f"the table {self.table} has other types: {'; '.join(other)}")
+
+    def _refuse_gone(self, standing: Standing) -> None:
+        if standing.way:
+            last = standing.marker.at.epoch
+            raise SinkUnfit(self.name, f"the table {self.table} is gone, and with it all rows up to epoch {last}")
+
+    def _refuse_table(self, db: Database) -> None:
+        """Raise SinkUnfit for a table that rows could not be put into as the mode asks for."""
 
     def _fits(self, wanted: str, found: str) -> bool:
         """Whether values of one type can go into a column of another without loss."""
@@ -407,7 +340,3 @@ class SqlSink(Sink):
 
     def _write_marker(self, db: Database, standing: Standing, *, first: bool = False) -> None:
         write_marker(db, self._named(MARKERS), self._entry, standing, first=first)
-
-
-def _list(names: Sequence[str] | dict[str, str]) -> str:
-    return ", ".join(names)

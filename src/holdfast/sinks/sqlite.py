@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from holdfast.errors import SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import SqlSink, quoted
+from holdfast.sinks.sql import Rehearsed, SqlSink
 from holdfast.sinks.sql_marker import Database
+from holdfast.sinks.sql_rows import Column, listed, quoted
+from holdfast.sinks.sqlite_values import affinity, type_of, values_of
 
 __all__ = ["SQLite"]
 
@@ -23,19 +25,28 @@ PATIENCE_SECONDS = 30.0
 """How long another writer of the file is waited for."""
 
 
+_RULES = re.compile(r"\b(CHECK|UNIQUE|REFERENCES|NOT\s+NULL|COLLATE|STRICT|AS\s*\()", re.IGNORECASE)
+"""Words with which a table says that it does not take every row."""
+_UNFIT = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+"""What will not do at another time either."""
+
+
 class SQLite(SqlSink):
     """Rows in a table of a SQLite file; both are made if they are not there.
 
-    Times are text in UTC, decimals text, and nested values JSON, since SQLite has no such types. The file takes one
-    writer at a time: give two sinks of a pipeline a file each. A whole epoch is held in memory while it is loaded.
+    Times are text in UTC, decimals text with all their digits, and nested values JSON, since SQLite has no such types;
+    NaN is NULL, for the same reason. The file takes one writer at a time: give two sinks of a pipeline a file each. A
+    whole epoch is held in memory while it is loaded.
     """
+
+    folds_case: ClassVar[bool] = True
 
     def __init__(self, path: str | Path, table: str, *, mode: WriteMode = "append", key: Sequence[str] = ()) -> None:
         super().__init__(table, mode, key)
         self.path = Path(path)
         self._turn = threading.Lock()
         """One connection is all there is, and whoever looks may come from any thread."""
-        self._stages = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._stages = _connect()
 
     @property
     def target(self) -> str:
@@ -49,11 +60,8 @@ class SQLite(SqlSink):
         with self._attached(str(self.path)) as db:
             # Begins as a writer: one that reads first could be refused in the middle.
             db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
+            yield db
+            # Fails while somebody reads. It is still open then, and ended with the file.
             db.execute("COMMIT")
 
     @contextmanager
@@ -73,7 +81,18 @@ class SQLite(SqlSink):
                 db.execute("PRAGMA filed.synchronous = FULL")
                 yield db
             finally:
-                db.execute("DETACH DATABASE filed")
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Leave the file unlocked, whatever has happened, and without an error that would hide the first."""
+        try:
+            if self._stages.in_transaction:
+                self._stages.execute("ROLLBACK")
+            self._stages.execute("DETACH DATABASE filed")
+        except sqlite3.Error:
+            # What was loaded goes as well, and is loaded again.
+            self._stages.close()
+            self._stages = _connect()
 
     @property
     def _entry(self) -> str:
@@ -82,36 +101,82 @@ class SQLite(SqlSink):
     def _columns(self, db: Database, table: str) -> dict[str, str]:
         return {row[1]: row[2] for row in db.execute(f"PRAGMA filed.table_info({quoted(table)})")}
 
+    def _writable(self, db: Database) -> dict[str, Column]:
+        found = db.execute(f"PRAGMA filed.table_info({quoted(self.table)})")
+        return {name: Column(kind, bool(needed), default) for _, name, kind, needed, default, _ in found}
+
+    def _collations(self, db: Database) -> dict[str, str]:
+        """Only an index tells how a column is compared: one without rows is made for it, and taken away."""
+        if self.mode != "upsert" or not re.search(r"\bCOLLATE\b", self._sql(db), re.IGNORECASE):
+            return {}
+        probe = f"{self.table}_holdfast_probe"
+        db.execute(f"CREATE INDEX filed.{quoted(probe)} ON {quoted(self.table)} ({quoted(*self.key)}) WHERE 0")
+        own = self._index_of(db, probe)
+        db.execute(f"DROP INDEX filed.{quoted(probe)}")
+        other = [name for name in own if all(index.get(name) != own[name] for index in self._key_indexes(db))]
+        if other:
+            raise SinkUnfit(self.name, f"the key {listed(other)} of {self.table} is unique by another collation")
+        return {name: collation for name, collation in own.items() if collation != "BINARY"}
+
+    def _sql(self, db: Database) -> str:
+        found = db.execute("SELECT sql FROM filed.sqlite_master WHERE lower(name) = lower(?1)", (self.table,))
+        return str(found[0][0]) if found else ""
+
+    def _index_of(self, db: Database, index: str) -> dict[str, str]:
+        """The columns of an index and how it compares them."""
+        found = db.execute(f"PRAGMA filed.index_xinfo({quoted(index)})")
+        return {row[2]: row[4] for row in found if row[5]}
+
+    def _key_indexes(self, db: Database) -> list[dict[str, str]]:
+        """What tells rows with one key apart; a column that is the row's own number has no index."""
+        listing = db.execute(f"PRAGMA filed.index_list({quoted(self.table)})")
+        found = [self._index_of(db, name) for _, name, unique, _, partial in listing if unique and not partial]
+        columns = db.execute(f"PRAGMA filed.table_info({quoted(self.table)})")
+        primary = dict.fromkeys((row[1] for row in columns if row[5]), "BINARY")
+        has_index = any(origin == "pk" for _, _, _, origin, _ in listing)
+        return [index for index in (found if has_index else [*found, primary]) if set(index) == set(self.key)]
+
+    def _refuse_table(self, db: Database) -> None:
+        if self.mode == "upsert" and not self._key_indexes(db):
+            why = f"{self.table} has no PRIMARY KEY or UNIQUE constraint on exactly {listed(self.key)}"
+            raise SinkUnfit(self.name, why)
+
+    def _has_own_rules(self, db: Database, columns: list[str]) -> bool:
+        more = "SELECT 1 FROM filed.sqlite_master WHERE lower(tbl_name) = lower(?1) AND type <> 'table' AND sql <> ''"
+        altered = _RULES.search(self._sql(db)) is not None or bool(db.execute(more, (self.table,)))
+        return altered or super()._has_own_rules(db, columns)
+
     def _type(self, field: pa.Field) -> str:
-        kind = field.type
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-            return "INTEGER"
-        if pa.types.is_floating(kind):
-            return "REAL"
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            return "BLOB"
-        if pa.types.is_duration(kind) or pa.types.is_interval(kind):
-            raise SinkUnfit(self.name, f"the column {field.name} is a {kind}, which SQLite has no type for")
-        return "TEXT"
+        kind = type_of(field.type)
+        if kind is None:
+            raise SinkUnfit(self.name, f"the column {field.name} is a {field.type}, which SQLite has no type for")
+        return kind
 
     def _fits(self, wanted: str, found: str) -> bool:
         """SQLite's own rules of affinity, by the words in a type."""
-        return _affinity(found) in (wanted, "NUMERIC" if wanted in ("INTEGER", "REAL") else wanted)
+        return affinity(found) in (wanted, "NUMERIC" if wanted in ("INTEGER", "REAL") else wanted)
 
     def _load(self, stage: str, rows: pa.RecordBatchReader, columns: dict[str, str]) -> None:
         self._drop_stage(stage)
-        defined = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
-        places = ", ".join("?" * len(columns))
+        collated: dict[str, str] = {}
+        if self.mode == "upsert":
+            # Two keys that the table takes for one must be one here as well.
+            with suppress(Rehearsed), self._transaction() as db:
+                collated = {name: f"{columns[name]} COLLATE {found}" for name, found in self._collations(db).items()}
+                raise Rehearsed
+        defined = ", ".join(f"{quoted(name)} {kind}" for name, kind in (columns | collated).items())
+        insert = f"INSERT INTO main.{quoted(stage)} VALUES ({', '.join('?' * len(columns))})"
         with self._turn, closing(self._stages.cursor()) as cursor:
             cursor.execute("BEGIN")
             try:
                 cursor.execute(f"CREATE TABLE main.{quoted(stage)} ({defined})")
                 for batch in rows:
-                    values = [_values(column) for column in batch.columns]
-                    insert = f"INSERT INTO main.{quoted(stage)} VALUES ({places})"
+                    values = [values_of(column) for column in batch.columns]
                     cursor.executemany(insert, zip(*values, strict=True))
-            except BaseException:
+            except BaseException as error:
                 cursor.execute("ROLLBACK")
+                if isinstance(error, (pa.ArrowInvalid, OverflowError, sqlite3.Error)):
+                    raise SinkUnfit(self.name, str(error)) from error
                 raise
             cursor.execute("COMMIT")
 
@@ -140,35 +205,12 @@ class _Connection:
         try:
             with closing(self._connection.execute(statement, values)) as cursor:
                 return cursor.fetchall()
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
+            # The low byte says what went wrong, the others where.
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _UNFIT:
+                raise SinkUnfit(self._name, str(error)) from error
             raise SinkUnavailable(self._name, statement.split()[0], str(error)) from error
-        except sqlite3.IntegrityError as error:
-            raise SinkUnfit(self._name, str(error)) from error
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """The values of a column as SQLite takes them."""
-    kind = column.type
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_timestamp(kind):
-        return [value and value.strftime("%Y-%m-%d %H:%M:%S.%f") for value in values]
-    if pa.types.is_nested(kind):
-        return [None if value is None else json.dumps(value, default=str, sort_keys=True) for value in values]
-    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return [None if value is None else str(value) for value in values]
-    return values
-
-
-def _affinity(declared: str) -> str:
-    words: list[tuple[str, str]] = [
-        ("INT", "INTEGER"),
-        ("CHAR", "TEXT"),
-        ("CLOB", "TEXT"),
-        ("TEXT", "TEXT"),
-        ("BLOB", "BLOB"),
-        ("REAL", "REAL"),
-        ("FLOA", "REAL"),
-        ("DOUB", "REAL"),
-    ]
-    upper = declared.upper()
-    return next((affinity for word, affinity in words if word in upper), "NUMERIC" if upper else "BLOB")
+def _connect() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
