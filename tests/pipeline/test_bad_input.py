@@ -166,13 +166,15 @@ def full_disk(spark: SparkSession) -> Iterator[Callable[[], None]]:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
 
 
-@pytest.mark.parametrize("epoch", [1, 6], ids=["by the executors", "through Arrow"])
+@pytest.mark.parametrize("by_executors", [True, False], ids=["by the executors", "through Arrow"])
 def test_with_a_full_disk_under_the_staged_rows_nothing_is_seen_and_the_next_start_goes_on(
-    spark: SparkSession, prove: Prove, truth: Truth, epoch: int
+    spark: SparkSession, prove: Prove, truth: Truth, by_executors: bool
 ) -> None:
-    proof = prove("duckdb", "parquet")
+    proof = prove("duckdb", "parquet", by_executors=by_executors)
     proof.inputs(8)
     with full_disk(spark) as fill, pytest.raises((StagingFailed, StoreError), match="File too large"):
-        proof.run(proof.pipeline(spark, reach=at("begin", epoch, fill)))
+        proof.run(proof.pipeline(spark, reach=at("begin", 6, fill)))
+    assert 0 < len(truth(5)) < len(truth(6)), "or this shows nothing"
+    assert proof.differing(truth(5)) == {}, "the epochs before it, and nothing of this one"
     proof.run(proof.pipeline(spark))
     assert proof.differing(truth(8)) == {}

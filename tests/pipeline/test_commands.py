@@ -12,18 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from cli.sample_repository import invoke
 from pipeline.place import Place
+from sinks.compaction import compact
 
 TESTS = Path(__file__).resolve().parents[1]
 MODULE = """
 from pathlib import Path
+from holdfast.sinks import Delta, Iceberg
 from pipeline.place import Place
 from spark.session import start_session
 
 here = Path(__file__).parent
+catalog = {
+    "name": "test", "type": "sql", "uri": f"sqlite:///{here}/catalog.db", "warehouse": (here / "warehouse").as_uri()
+}
 
 
 def pipeline():
@@ -33,6 +41,11 @@ def pipeline():
 def another():
     place = Place(here, start_session())
     return place.pipeline(place.sinks("-fork"), name="fork")
+
+
+def tables():
+    sinks = {"delta": Delta(str(here / "delta")), "iceberg": Iceberg(catalog, "ns.sums")}
+    return Place(here, start_session()).pipeline(sinks)
 """
 
 
@@ -120,6 +133,49 @@ def test_a_rewind_that_is_only_planned_is_told_the_same_consent_as_one_that_is_d
     assert (refused.code, "to accept it: source:events:files-gone" in refused.out) == (6, True), refused.err
     accepted = invoke(*rewind, "--accept", "source:events:files-gone")
     assert (accepted.code, "It would start." in accepted.out) == (0, True), accepted.err
+
+
+def test_tables_that_others_compacted_go_back_and_rows_of_others_only_if_they_may_be_lost(place: Place) -> None:
+    def run(files: int) -> None:
+        place.inputs(files)
+        done = invoke("run", "job:tables", "--trigger", "now", "--every", "1 batch")
+        assert done.code == 0, done.err
+
+    def tables() -> tuple[DeltaTable, Table]:
+        return DeltaTable(str(place.root / "delta")), load_catalog(**sys.modules["job"].catalog).load_table("ns.sums")
+
+    def counts() -> list[int]:
+        delta, iceberg = tables()
+        return [delta.to_pyarrow_table().num_rows, iceberg.scan().to_arrow().num_rows]
+
+    rewind = ("rewind", "job:tables", "--to", "epoch:4")
+    run(7)
+    whole = counts()
+    delta, iceberg = tables()
+    assert delta.optimize.compact()["numFilesRemoved"] > 1
+    compact(iceberg)
+    back = invoke(*rewind)
+    assert (back.code, "rolled back: delta, iceberg" in back.out) == (0, True), back.err
+    before = counts()
+    assert 0 < before[0] == before[1] < whole[0]
+
+    run(7)
+    assert counts() == whole
+    delta, iceberg = tables()
+    write_deltalake(str(place.root / "delta"), delta.to_pyarrow_table().slice(0, 2), mode="append")
+    iceberg.append(iceberg.scan().to_arrow().slice(0, 2))
+    theirs = [count + 2 for count in whole]
+    for dry in (("--dry-run",), ()):
+        refused = invoke(*rewind, *dry)
+        told = refused.out + refused.err
+        assert (refused.code, "WRITE in version" in told, "append in snapshot" in told) == (6, True, True), told
+        assert counts() == theirs
+    planned = invoke(*rewind, "--dry-run", "--discard-foreign")
+    assert (planned.code, "It would start." in planned.out, counts()) == (0, True, theirs), planned.err
+    done = invoke(*rewind, "--discard-foreign")
+    assert (done.code, counts()) == (0, before), done.err
+    run(7)
+    assert counts() == whole
 
 
 @pytest.mark.timeout(300)

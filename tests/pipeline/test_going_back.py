@@ -131,14 +131,23 @@ def test_a_rewind_holds_though_the_next_run_dies_before_its_first_checkpoint(
 
 
 def test_a_pruned_checkpoint_takes_no_decision_with_it(spark: SparkSession, prove: Prove, truth: Truth) -> None:
+    """From an old savepoint all epochs since run again as they were cut, though no checkpoint in between is left."""
     proof = prove("sqlite", "parquet")
     run(proof, spark, 8)
+    proof.stored["epoch:1"].savepoint("early")
     proof.stored.prune(KeepPolicy(last=2), dry_run=False)
-    cut_manifest(proof)
+    run(proof, spark, 9)  # A run trims the ledgers by the checkpoints that there are.
+    proof.stored.prune(KeepPolicy(last=2), dry_run=False)
+    epochs = [checkpoint.epoch for checkpoint in proof.stored.checkpoints()]
+    assert epochs == [1, *epochs[-2:]]
+    assert epochs[1] > 5
+    proof.damage_checkpoints(after=1)
     proof.lose_home()
     proof.inputs(12)
-    assert proof.run(proof.pipeline(spark, per_batch=4)).recovery.replays
-    assert proof.differing(truth.cut((8, 1), (12, 4))) == {}
+    assert truth.cut((9, 1), (12, 4)) != truth.cut((2, 1), (12, 4)), "or this shows nothing"
+    recovered = proof.run(proof.pipeline(spark, per_batch=4)).recovery
+    assert (recovered.epoch, recovered.replays) == (1, range(2, 9))
+    assert proof.differing(truth.cut((9, 1), (12, 4))) == {}
 
 
 def sideways(proof: Proof, spark: SparkSession) -> None:

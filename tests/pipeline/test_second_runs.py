@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
 from holdfast.errors import NotDeterministic
 from holdfast.pipeline import staging
-from pipeline.proof import Proof, Prove, Truth, die_at, summed
+from holdfast.sinks.staged import StagedRows
+from pipeline.proof import Proof, Prove, Truth, by_chance, die_at
+from spark.workloads import STORES, configured
 
 
 def test_a_replay_that_is_cut_off_again_and_again_still_ends_as_it_was(
@@ -95,16 +99,45 @@ def test_who_asks_for_a_free_replay_gets_other_batches_and_every_sink_goes_along
 # ---- other rows the second time ----
 
 
-def by_chance(events: DataFrame) -> DataFrame:
-    """Sums that no second run gives again: each run of the query has a seed of its own."""
-    return summed(events.withColumn("value", F.col("value") + (F.rand() * 1_000_000).cast("long")))
+Keyed = dict[tuple[int, str], tuple[int, int]]
 
 
-def killed_after_its_decision(proof: Proof, spark: SparkSession, step: str) -> None:
-    proof.inputs(4)
-    more = {"query": by_chance, "output_mode": "update", "changelog": True}
+def killed_after_its_decision(proof: Proof, spark: SparkSession, step: str) -> Keyed:
+    """Killed in its third epoch, the last; gives the rows that this run had for it."""
+    proof.inputs(3)
+    first: Keyed = {}
+
+    def note(epoch: int, rows: StagedRows) -> None:
+        if epoch == 2:
+            first.update(keyed(tuple(row.values()) for batch in rows.batches() for row in batch.to_pylist()))
+
+    more: dict[str, Any] = {"query": by_chance, "output_mode": "update", "changelog": True}
     with pytest.raises(PySparkException):
-        proof.run(proof.pipeline(spark, reach=die_at(step, 3), **more))
+        proof.run(proof.pipeline(spark, reach=die_at(step, 3), on_epoch=note, **more))
+    assert first
+    return first
+
+
+def keyed(rows: Iterable[tuple[Any, ...]]) -> Keyed:
+    return {(start, key): (n, total) for start, key, n, total in rows}
+
+
+def state_of(proof: Proof, spark: SparkSession) -> Keyed:
+    """What the query has in its state."""
+    columns = ("CAST(key.window.start AS LONG)", "key.key", "value.count", "value.sum")
+    with configured(spark, STORES["changelog-2"]):
+        rows = spark.read.format("statestore").load(str(max(proof.home.glob("run-*"))))
+        return keyed(tuple(row) for row in rows.selectExpr(*columns).collect())
+
+
+def check_rows_are_those_of_the_state(proof: Proof, spark: SparkSession, first: Keyed) -> None:
+    """Each sink holds what is in the state, and nothing that the first run had for its last epoch."""
+    state = state_of(proof, spark)
+    assert first.keys() <= state.keys(), "or this shows nothing"
+    for name, rows in proof.rows().items():
+        held = keyed(rows)
+        assert {key: held[key] for key in first} == {key: state[key] for key in first}, name
+        assert not set(held.items()) & set(first.items()), name
 
 
 @pytest.mark.parametrize("step", ["looked", "committed duckdb-upsert"])
@@ -112,11 +145,25 @@ def test_rows_of_another_run_take_the_place_of_the_first_in_all_sinks(
     spark: SparkSession, prove: Prove, step: str
 ) -> None:
     proof = prove("delta upsert", "duckdb upsert")
-    killed_after_its_decision(proof, spark, step)
+    first = killed_after_its_decision(proof, spark, step)
     proof.run(proof.pipeline(spark, query=by_chance, output_mode="update"))
-    rows = proof.rows()
-    assert rows["delta-upsert"] == rows["duckdb-upsert"], "never the rows of one run here and of another there"
-    assert len(rows["delta-upsert"]) > 0
+    check_rows_are_those_of_the_state(proof, spark, first)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kinds", [("delta upsert", "duckdb upsert"), ("postgres upsert", "iceberg upsert")])
+def test_killed_while_the_rows_of_the_first_run_are_taken_back_the_next_start_takes_them_all_back(
+    spark: SparkSession, prove: Prove, kinds: tuple[str, ...]
+) -> None:
+    proof = prove(*kinds)
+    first = killed_after_its_decision(proof, spark, f"committed {list(proof.targets)[-1]}")
+    proof.query, proof.output_mode = by_chance, "update"
+    for name in proof.targets:
+        # Rows of a second run that was killed before its own decision are in no sink, and in no state.
+        assert proof.dies(f"taken back {name}", 1), name
+    proof.run(proof.pipeline(spark))
+    check_rows_are_those_of_the_state(proof, spark, first)
 
 
 def test_rows_of_another_run_are_found_out_where_a_sink_can_not_go_back(spark: SparkSession, prove: Prove) -> None:

@@ -29,6 +29,7 @@ from holdfast.sinks.staged import StagedRows
 from holdfast.store import Address
 from holdfast.testing.sinks import SCHEMA, SinkContract, holder, stage, step, words
 from servers import S3Server
+from sinks.compaction import compact
 from sinks.killing import kill_at_each_step, kill_at_random, overtake_at_each_step
 from sinks.table_driver import truth
 from sinks.table_rows import KINDS, PARTITIONED, below, each_in_a_file, folders, in_places, kinds, put, put_rows
@@ -506,6 +507,18 @@ def test_it_jumps_to_a_timeline_that_was_left(opened: Callable[..., Iceberg], ca
     assert sink.why_not_back(left) is None
     sink.roll_back(left)
     assert ids(catalog) == [1, 2]
+
+
+def test_compaction_does_not_bar_the_way_back(opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path) -> None:
+    sink = opened()
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(3)]
+    compact(catalog.load_table(TABLE))
+    assert len(list(catalog.load_table(TABLE).scan().plan_files())) == 1
+    put(sink, tmp_path, 3, 3)
+    assert ids(catalog) == [0, 1, 2, 3]
+    assert what_bars(sink, targets[1]) is None
+    sink.roll_back(targets[1])
+    assert ids(catalog) == [0, 1]
 
 
 def test_rows_of_others_in_between_are_told(opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path) -> None:
