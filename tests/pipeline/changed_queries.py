@@ -16,6 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType
 
+from spark.workloads import STORES
+
 __all__ = ["CASES", "EXOTIC", "Case", "Query", "sums"]
 
 SCHEMA = "at LONG, key STRING, value LONG"
@@ -211,7 +213,16 @@ def _aggregations() -> Iterator[Case]:
     yield Case("complete", SUMS, Query(sums, "complete"), ("output-mode",), "starts")
     yield Case("a source column more", SUMS, Query(sums, schema=f"{SCHEMA}, more STRING"), (), "right")
     yield Case("more files in a batch", SUMS, Query(sums, per_batch=2), (), "starts")
-    yield Case("shuffle partitions", SUMS, Query(sums, conf={"spark.sql.shuffle.partitions": "7"}), (), "right")
+    # The last is the only one that Spark takes from the session; the others it keeps as they were.
+    for name, conf in (
+        ("shuffle partitions", {"spark.sql.shuffle.partitions": "7"}),
+        ("state provider", STORES["hdfs"]),
+        ("checkpoint format", STORES["changelog-2"]),
+        ("watermark policy", {"spark.sql.streaming.multipleWatermarkPolicy": "max"}),
+        ("aggregation state format", {"spark.sql.streaming.aggregation.stateFormatVersion": "1"}),
+        ("changelogs", STORES["rocksdb"]),
+    ):
+        yield Case(name, SUMS, Query(sums, conf=conf), (), "right")
     yield Case(
         "watermark",
         WINDOWS,

@@ -16,7 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from cli.sample_repository import invoke
 from holdfast.errors import BadValue, QueryChanged
 from holdfast.pipeline.pipeline import Pipeline
+from holdfast.pipeline.plan import PipelinePlan
 from holdfast.sinks import SQLite
+from holdfast.spark.explain import kept
 from pipeline.place import NOW, Place
 from spark.workloads import STORES, configured
 
@@ -106,10 +108,45 @@ def test_a_plan_tells_the_changes_the_sinks_and_the_epochs_and_touches_nothing(p
         plan = with_query(place, changed).plan(place.repository, checkpoint_dir=place.home)
     assert everything(place.root) == before
     assert (plan.state, plan.verdict, plan.refused, plan.accept) == ("warm", "silently wrong", True, CHANGED)
-    kept = [finding for finding in plan.findings if finding.verdict == "kept from the checkpoint"]
-    assert ("spark.sql.shuffle.partitions", "3", "7") in [(f.where, f.before, f.after) for f in kept]
+    assert ("spark.sql.shuffle.partitions", "3", "7") in told_as_kept(plan)
     assert {action.sink: action.refused for action in plan.sinks} == {"log": False, "table": False}
     assert "It would be refused, unless each is accepted by name" in str(plan)
+
+
+def told_as_kept(plan: PipelinePlan) -> list[tuple[str, str | None, str | None]]:
+    kept = [finding for finding in plan.findings if finding.verdict == "kept from the checkpoint"]
+    return [(finding.where, finding.before, finding.after) for finding in kept]
+
+
+OTHERWISE = {"true": "false", "false": "true", "min": "max", "lz4": "zstd", "unsaferow": "avro", "1": "2"}
+KEPT = {
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.aggregation.stateFormatVersion",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
+    "spark.sql.streaming.join.stateFormatVersion",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion",
+    "spark.sql.streaming.stateStore.compression.codec",
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+}
+"""What a query keeps, said by name; a Spark may have more. `test_changes_in_spark.py` tries what comes of it."""
+
+
+def test_every_setting_that_spark_keeps_is_told_with_what_the_session_has(place: Place) -> None:
+    place.inputs(2)
+    place.run()
+    newest = place.repository.pipeline("sums").latest()
+    assert newest is not None
+    pinned = kept(newest.manifest)
+    del pinned["spark.sql.streaming.queryEvolution.enableSourceEvolution"]  # Spark refuses to start with another.
+    assert pinned.keys() >= KEPT
+    others = {name: OTHERWISE.get(value, "1") for name, value in pinned.items()}
+    others["spark.sql.streaming.stateStore.providerClass"] = next(iter(STORES["hdfs"].values()))
+    with configured(place.spark, others):
+        plan = place.pipeline().plan(place.repository, checkpoint_dir=place.home)
+    assert told_as_kept(plan) == [(name, pinned[name], others[name]) for name in sorted(pinned)]
+    assert (plan.verdict, plan.refused) == ("kept from the checkpoint", False)
 
 
 def test_a_plan_of_a_pipeline_that_never_ran_makes_nothing(place: Place) -> None:

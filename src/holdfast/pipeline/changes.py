@@ -15,7 +15,7 @@ from holdfast.ids import new_token
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.takeover import Found
 from holdfast.records import Record, seal, unseal
-from holdfast.spark.explain import settings
+from holdfast.spark.explain import kept
 
 __all__ = ["QueryGuard"]
 
@@ -75,7 +75,7 @@ class QueryGuard:
         if not before:
             return None
         # A query keeps them from its first batch on: those of a directory are those of its checkpoints.
-        pinned = settings(found.follows) if found.follows else {}
+        pinned = kept(found.follows) if found.follows else {}
         # Asked once: each costs a call into Java, and they do not change while a pipeline is taken over.
         self._session.update({n: self._spark.conf.get(n, None) for n in pinned if n not in self._session})
         session = {name: value for name in pinned if (value := self._session[name]) is not None}

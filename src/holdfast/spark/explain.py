@@ -27,8 +27,11 @@ __all__ = [
     "StoreExplained",
     "StoreSummary",
     "explain",
+    "kept",
     "settings",
 ]
+
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 KINDS_OF_OPERATORS = {
     "stateStoreSave": "aggregation",
@@ -174,7 +177,7 @@ class SparkExplained:
 
 def explain(records: PipelineRecords, manifest: Manifest) -> SparkExplained:
     """Explain a checkpoint whose engine is Spark."""
-    state = {name: file for name in manifest.files if (file := parse_state_file(name)) is not None}
+    state = _state(manifest)
     operators = tuple(_operator(records, manifest, number, state) for number in _numbers(manifest.files))
     provider = provider_of(manifest.metadata.get(PROVIDER, "")) if operators else None
     logs = [a.size_bytes for name, a in manifest.files.items() if not name.startswith(("state/", "_holdfast/"))]
@@ -199,6 +202,16 @@ def explain(records: PipelineRecords, manifest: Manifest) -> SparkExplained:
 def settings(manifest: Manifest) -> dict[str, str]:
     """The settings that Spark pinned in the offset log: a restart keeps them, whatever its session says."""
     return {name: value for name, value in sorted(manifest.metadata.items()) if _is_setting(name)}
+
+
+def kept(manifest: Manifest) -> dict[str, str]:
+    """All settings that a restart keeps: those of the offset log, and the format that the state is written in."""
+    state = _state(manifest)
+    return settings(manifest) | ({FORMAT: str(_format(state))} if state else {})
+
+
+def _state(manifest: Manifest) -> dict[str, StateFile]:
+    return {name: file for name in manifest.files if (file := parse_state_file(name)) is not None}
 
 
 def _is_setting(name: str) -> bool:
