@@ -14,6 +14,7 @@ from test_documents import TestDocuments as _Suite  # type: ignore[import-not-fo
 
 from holdfast.decide.chain import require_holder
 from holdfast.epochs import Holder, Link, Marker, Step, Target
+from holdfast.errors import SinkUnfit
 from holdfast.sinks.contract import admit, raise_fence
 from holdfast.sinks.staged import StagedRows
 
@@ -150,6 +151,15 @@ class OddTokens(Documents):  # type: ignore[misc]
         return super().commit(step, token, rows)
 
 
+class RefusesLate(Documents):  # type: ignore[misc]
+    """Finds out in the commit what it can't take."""
+
+    def commit(self, step: Step, token: Any, rows: StagedRows) -> Any:
+        if not all(name.isidentifier() for name in rows.schema.names):
+            raise SinkUnfit(self.name, "such a name it can't take")
+        return super().commit(step, token, rows)
+
+
 class KeepsRows(Documents):  # type: ignore[misc]
     """Goes back by its marker alone."""
 
@@ -205,6 +215,10 @@ class TestInMemory(_Bad):
 
 class TestOddTokens(_Bad):
     sink = OddTokens
+
+
+class TestRefusesLate(_Bad):
+    sink = RefusesLate
 
 
 class TestKeepsRows(_Bad):

@@ -27,6 +27,7 @@ FOUND_BY = {
     "FencesLate": RACE,
     "InMemory": "test_another_process_commits_by_the_token_alone",
     "OddTokens": "test_rows_are_seen_after_the_commit_and_not_before",
+    "RefusesLate": "test_a_name_of_a_column_is_taken_or_refused_before_the_decision",
     "KeepsRows": "test_rows_after_a_target_are_taken_back_and_others_come_in_their_place",
 }
 

@@ -90,13 +90,17 @@ class SinkHands:
     def seen(self) -> list[tuple[int, str]]:
         return sorted((row["id"], row["word"]) for row in self.read())
 
+    def whole(self) -> list[tuple[Any, ...]]:
+        """What is seen with all columns of SCHEMA, by its id."""
+        return sorted((tuple(row[name] for name in SCHEMA.names) for row in self.read()), key=lambda row: row[0])
+
     def prepare(self, sink: Sink, to: Step, rows: StagedRows) -> Any:
         """Prepare; gives the token as another process reads it in the decision."""
         return json.loads(json.dumps(sink.prepare(to, rows)))
 
-    def put(self, sink: Sink, to: Step, rows: Sequence[Row]) -> Target:
+    def put(self, sink: Sink, to: Step, rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> Target:
         """Prepare and commit; gives the way back to here, as another process reads it."""
-        staged = stage(self.folder, rows)
+        staged = stage(self.folder, rows, schema)
         position = sink.commit(to, self.prepare(sink, to, staged), staged)
         return Target(to.after, to.decided, json.loads(json.dumps(position)))
 

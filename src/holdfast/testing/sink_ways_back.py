@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 from holdfast.decide.chain import Link
 from holdfast.errors import Fenced, SinkUnfit
 from holdfast.sinks.contract import Target, WriteMode
-from holdfast.testing.sink_hands import SinkHands, holder, stage, step, words
+from holdfast.testing.sink_hands import SCHEMA, SinkHands, holder, stage, step, words
 
 __all__ = ["WaysBack"]
 
@@ -118,6 +119,26 @@ class WaysBack(SinkHands):
                 assert sink.why_not_back(first) is None
                 sink.roll_back(first)
                 assert self.seen() == [(1, "w1"), (2, "w2")]
+
+    @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
+    def test_a_column_that_leaves_the_query_is_refused_or_given_back_with_its_values(self, mode: WriteMode) -> None:
+        narrow = pa.schema([field for field in SCHEMA if field.name != "seen"])
+        for chosen in self.only(mode) if self.rolls_back and self.has_columns else []:
+            sink = self.fenced(mode=chosen)
+            first = self.put(sink, step(0), words(1, 2))
+            before = self.whole()
+            try:
+                second = self.put(sink, step(1), [{"id": 1, "word": "x1"}], narrow)
+            except SinkUnfit:
+                assert self.whole() == before
+                continue
+            self.put(sink, step(2), words(1, 3, word="y"))
+            assert sink.why_not_back(second) is None
+            sink.roll_back(second)
+            assert (1, "x1") in self.seen()
+            assert sink.why_not_back(first) is None
+            sink.roll_back(first)
+            assert self.whole() == before
 
     @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
     def test_what_is_not_released_can_still_be_gone_back_to(self, mode: WriteMode) -> None:

@@ -30,6 +30,18 @@ from holdfast.testing.sink_ways_back import WaysBack
 __all__ = ["SCHEMA", "Row", "SinkContract", "holder", "stage", "step", "words"]
 
 
+ODD_NAMES = [
+    "WORD",
+    "sum(CASE WHEN (status = 'paid') THEN (amount * exchange_rate) ELSE 0.0 END)",
+    "xmin",
+    "_HOLDFAST_epoch",
+    "a b,c;{}()\n\t=",
+    "'\"`\\?1",
+    "ö",
+]
+"""Names that Spark lets a column have, its own default for an aggregate among them."""
+
+
 class SinkContract(WaysBack):
     """One test for each promise of `holdfast.sinks.Sink`; a subclass gives `open` and `read`.
 
@@ -243,6 +255,19 @@ class SinkContract(WaysBack):
         assert self.seen() == [(1, "w1")]
 
     # ---- bad input ----
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_a_name_of_a_column_is_taken_or_refused_before_the_decision(self, name: str) -> None:
+        sink = self.fenced()
+        odd = stage(self.folder, [{**words(1)[0], name: 7}], SCHEMA.append(pa.field(name, pa.int64())))
+        try:
+            token = self.prepare(sink, step(0), odd)
+        except SinkUnfit:
+            assert self.seen() == []
+            self.put(sink, step(0), words(1))
+        else:
+            sink.commit(step(0), token, odd)
+        assert self.seen() == [(1, "w1")]
 
     def test_another_column_is_refused_before_anything_is_written(self) -> None:
         if not self.has_columns:
