@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from servers import kafka_conf
+from servers import S3Server, kafka_conf, seaweedfs
 from spark.session import start_session
 from spark.workloads import configured
 
@@ -23,6 +23,13 @@ def spark() -> Iterator[SparkSession]:
     session = start_session(kafka_conf())
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A server for all buckets that the pages name."""
+    with seaweedfs(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import holdfast
 from holdfast.cli import cli
 from pages.blocks import Block, Command, Page
 
-__all__ = ["Play", "Stage"]
+__all__ = ["ELSEWHERE", "NOT_TYPED", "ONLY_READ", "Play", "Stage", "differs"]
 
 FILE = re.compile(r"# (?P<name>[\w/]+\.py)\n")
 CHANGES = [
@@ -33,11 +34,33 @@ CHANGES = [
 """What differs from run to run, and stands for itself."""
 
 
+ELSEWHERE = {
+    "docs/how-to/alerts.md": "tests/sidecar/test_docs.py",
+    "docs/how-to/change-shuffle-partitions.md": "tests/state/test_snippets.py",
+    "docs/how-to/edit-state.md": "tests/state/test_snippets.py",
+    "docs/how-to/look-into-state.md": "tests/state/test_snippets.py",
+    "docs/how-to/sidecar-for-a-cluster.md": "tests/sidecar/test_docs.py",
+}
+"""Pages whose Python, TOML and shown output is tried where its room is tested; their other commands are typed here."""
+
+ONLY_READ = {
+    "docs/reference/cli.md": "written by the code, an example for each option: tests/cli runs every verb",
+}
+"""Pages whose commands the command line only reads."""
+
+SET_UP = "it asks the registries for packages; tests/test_makefile.py sets a fresh clone up"
 NOT_TYPED = {
     ("README.md", "make demo"): "tests/demo plays it, and looks for its scenes and the lines of its verdict",
     ("README.md", "make test"): "it is what runs this, and test_blocks compares its form",
+    ("docs/quickstart.md", "python3 -m venv"): SET_UP,
+    ("docs/quickstart.md", "pip install"): SET_UP,
+    ("docs/how-to/dashboard.md", "pip install"): SET_UP,
+    ("docs/how-to/encryption.md", "pip install"): SET_UP,
+    ("docs/how-to/move.md", "holdfast restore orders@moved abfss://"): "the address of an account at Azure, which no "
+    "server here can have; tests/store/test_directory.py talks to Azurite",
+    ("docs/operations.md", "spark-submit"): "it needs a cluster of Kubernetes",
 }
-"""Commands that show what they say and are looked after elsewhere."""
+"""Commands that are not run here, by how they begin, and why."""
 
 
 @dataclass
@@ -52,7 +75,10 @@ class Play:
     ends_with: dict[str, int] = field(default_factory=dict)
     """The exit code of commands that begin so, where it is not 0."""
     goes_on: tuple[str, ...] = ()
-    """How commands begin that run until they are told to stop: they do so beside those after them, until `end`."""
+    """How commands begin that run until they are told to stop: they do so beside those after them, until `end`.
+
+    Each has to say something first: what the page shows of it, or anything at all.
+    """
     ran: set[Block] = field(default_factory=set)
     typed: set[Command] = field(default_factory=set)
     beside: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -86,11 +112,9 @@ class Play:
         """Give commands to the command line, or to a shell, and compare what they say with what the page shows."""
         for command in commands:
             self.typed.add(command)
-            text = self._local(os.path.expandvars(command.text))
+            text = self.local(os.path.expandvars(command.text))
             if text.startswith("export "):
-                for word in shlex.split(text)[1:]:
-                    name, _, value = word.partition("=")
-                    os.environ[name] = value
+                self._export(text)
             elif text.startswith(self.goes_on or ("\n",)):
                 self._start_beside(command, text)
             elif text.startswith("holdfast "):
@@ -100,25 +124,37 @@ class Play:
 
     def end(self) -> None:
         """Stop what runs beside; it must bear that."""
-        for process in self.beside:
+        while self.beside:
+            process = self.beside.pop()
             process.terminate()
             process.communicate()
             assert process.returncode == 0, process.args
 
     def left(self) -> list[str]:
-        """Python that nobody has run, and commands that show what they say and that nobody has typed."""
+        """Python that nobody has run, and commands that nobody has typed."""
+        elsewhere = self.page.name in ELSEWHERE
         python = [str(block) for block in self.page.of("python") if block not in self.ran]
-        shown = [
+        commands = [
             f"{block}: {command.text}"
             for block in self.page.blocks
             for command in block.commands
-            if any(command.shown) and command not in self.typed and (self.page.name, command.text) not in NOT_TYPED
+            if command not in self.typed and not self._is_excused(command) and not (elsewhere and any(command.shown))
         ]
-        return python + shown
+        return commands if elsewhere else python + commands
+
+    def _is_excused(self, command: Command) -> bool:
+        return any(page == self.page.name and command.text.startswith(begin) for page, begin in NOT_TYPED)
+
+    def _export(self, text: str) -> None:
+        """Have a shell work out the values, and take those over that it exported."""
+        names = re.findall(r"\s([A-Z_]+)=", text)
+        told = subprocess.run(["bash", "-c", f"{text} >&2; env -0"], check=True, capture_output=True, text=True)
+        found = dict(each.partition("=")[::2] for each in told.stdout.split("\0"))
+        os.environ.update({name: found[name] for name in names})
 
     def _run(self, block: Block) -> None:
         self.ran.add(block)
-        code = self._local(block.code)
+        code = self.local(block.code)
         if file := FILE.match(code):
             path = self.here / file["name"]
             path.parent.mkdir(exist_ok=True)
@@ -126,7 +162,8 @@ class Play:
         else:
             exec(compile(code, str(block), "exec"), self.names)
 
-    def _local(self, text: str) -> str:
+    def local(self, text: str) -> str:
+        """The same with what stands here for the addresses of the page."""
         for said, meant in self.stands_for.items():
             text = text.replace(said, meant)
         return text
@@ -138,32 +175,66 @@ class Play:
         return result.output
 
     def _start_beside(self, command: Command, text: str) -> None:
-        """Start it, and wait until it has said what the page shows."""
+        """Start it, and wait until it has said what the page shows, or anything."""
         words = [sys.executable, "-m", "holdfast", *shlex.split(text)[1:]]
-        process = subprocess.Popen(words, cwd=self.here, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(words, cwd=self.here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.beside.append(process)
         assert process.stdout is not None
         said = ""
-        while self._missing(command, said) is not None:
+        while not said or self._difference(command, said, ended=False) is not None:
             said += (line := process.stdout.readline())
             if not line:
                 self._compare(command, said)
+                raise AssertionError(f"{command.text} has ended, and said\n{said}")
 
     def _compare(self, command: Command, output: str) -> None:
-        line = self._missing(command, output)
+        line = self._difference(command, output)
         assert line is None, f"{self.page.name} shows\n{line}\nbut {command.text} said\n{output}"
 
-    def _missing(self, command: Command, output: str) -> str | None:
-        """The first line that the page shows and that is not among those that came, in order, if there is one.
+    def _difference(self, command: Command, output: str, *, ended: bool = True) -> str | None:
+        if not any(command.shown):
+            return None
+        return differs([self.local(line) for line in command.shown], output.splitlines(), ended=ended)
 
-        A … stands for any number of lines, and at the end of a line for the rest of it.
-        """
-        came = iter([masked(line) for line in output.splitlines()])
-        for line in command.shown:
-            wanted, more, _ = masked(self._local(line)).partition("…")
-            if wanted and not any(said.startswith(wanted) if more else said == wanted for said in came):
-                return line
-        return None
+
+def differs(shown: Sequence[str], said: Sequence[str], *, ended: bool = True) -> str | None:
+    """The first line of what is shown that was not said at its place, if there is one.
+
+    All that was said has to be shown. A line of … stands for any number of lines, and … at the end of one for the rest
+    of it, of the last one for all that follows. Empty lines do not count. If it has not `ended`, more may come.
+    """
+    came = [masked(line) for line in said if line.strip()]
+    lines = [line for line in shown if line.strip()]
+    open_ended, at, anywhere = not ended or lines[-1].endswith("…"), 0, False
+    while lines:
+        if lines[0].strip() == "…":
+            lines, anywhere = lines[1:], True
+            continue
+        run = list(takewhile(lambda line: line.strip() != "…", lines))
+        lines = lines[len(run) :]
+        last = len(came) - len(run)
+        if not anywhere:
+            places = [at]
+        elif lines or open_ended:
+            places = list(range(at, last + 1))
+        else:
+            places = [last] if last >= at else []
+        fits = [place for place in places if place <= last and all(map(_is_said, run, came[place:]))]
+        if not fits:
+            return _first_unsaid(run, came[places[0] :] if len(places) == 1 else [])
+        at, anywhere = fits[0] + len(run), False
+    return None if open_ended or at == len(came) else f"(nothing, where it said) {came[at]}"
+
+
+def _is_said(line: str, said: str) -> bool:
+    wanted, more, _ = masked(line).partition("…")
+    return said.startswith(wanted.strip()) if more else said == wanted
+
+
+def _first_unsaid(run: Sequence[str], came: Sequence[str]) -> str:
+    """The line of a run at which it is no longer what came."""
+    fitting = sum(1 for _ in takewhile(bool, map(_is_said, run, came)))
+    return run[min(fitting, len(run) - 1)]
 
 
 def masked(line: str) -> str:

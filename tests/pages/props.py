@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
+from holdfast.capturing import watch_directory
+from holdfast.store import open_store
 from pages.playing import Play
 from spark.directories import MadeDirectory
 
@@ -19,11 +24,14 @@ __all__ = [
     "NOW",
     "PARTITIONS",
     "SCHEMA",
+    "answered",
     "count_by_sku",
+    "in_the_cloud",
     "jobs_orders",
     "kept",
     "made_of_kafka",
     "sales",
+    "send_up",
     "write_job",
     "write_orders",
 ]
@@ -75,6 +83,46 @@ def made_of_kafka(root: Path) -> MadeDirectory:
         head = (made.root / f"offsets/{batch}").read_text().split("\n")[:2]
         made.write(f"offsets/{batch}", "\n".join([*head, '{"orders":{"0":10,"3":1042}}']))
     return made
+
+
+@contextmanager
+def answered(made: MadeDirectory, repository: holdfast.Repository, name: str = "orders") -> Iterator[None]:
+    """A sidecar beside the query of a directory: it answers those who ask for a savepoint."""
+    watcher = watch_directory(made.root, repository, pipeline=name, every="1 batch")
+    stop = threading.Event()
+    thread = threading.Thread(target=watcher.run, args=(stop,))
+    thread.start()
+    try:
+        while not repository.pipelines():
+            time.sleep(0.05)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def in_the_cloud(play: Play) -> None:
+    """From now on s3:// and s3a:// lead to a server of ours, by the environment alone, in buckets of the page's own."""
+    server = play.fixture("s3")
+    os.environ |= {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": server.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NEW_SECRET": server.secret_access_key,
+    }
+    for bucket in ("bucket", "lake", "new-bucket", "old-bucket"):
+        own = f"{bucket}-{Path(play.page.name).stem}"
+        play.stands_for[f"://{bucket}/"] = f"://{own}/"
+        open_store(f"s3://{own}").put("is-there", b"")
+
+
+def send_up(folder: Path, url: str) -> None:
+    """Put a folder into a bucket, as it is."""
+    store = open_store(url)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.put(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
 JOBS = """

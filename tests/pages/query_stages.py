@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from types import SimpleNamespace
 from typing import Any
@@ -13,30 +14,123 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
 from pages.playing import Play
-from pages.props import NOW, SCHEMA, count_by_sku, made_of_kafka, sales, write_orders
+from pages.props import (
+    NOW,
+    SCHEMA,
+    answered,
+    count_by_sku,
+    in_the_cloud,
+    made_of_kafka,
+    sales,
+    send_up,
+    write_orders,
+)
 from spark.directories import MadeDirectory
+from spark.test_sink_log import log_of, write_log
 
 __all__ = [
+    "alerts",
     "attach",
+    "change_shuffle_partitions",
     "check_and_heal",
     "corrupt_checkpoint",
+    "look_into_state",
     "move",
     "restore_spark",
     "sidecar",
+    "sidecar_for_a_cluster",
     "skip_a_poison_record",
     "upgrade_spark",
 ]
 
 
 def sidecar(play: Play) -> None:
-    repository = play.repository()
     made = MadeDirectory(play.here / "ck")
+    made.batch()
+    made.batch()
+    play.stands_for |= {"s3://bucket/holdfast": str(play.here / "typed"), "/data/checkpoints/orders": str(made.root)}
+    play.goes_on = ("holdfast watch",)
+    [beside] = play.page.of("bash")
+    *first, watch = beside.commands
+    play.type(*first)
+    made.batch()
+    play.type(watch)
+    play.end()
+    assert holdfast.open("typed").find("orders").epoch == 1
+    repository = play.repository()
+    made = MadeDirectory(play.here / "other")
     play.stands_for |= {"s3://bucket/holdfast": repository.url, "/data/checkpoints/orders": str(made.root)}
     for number in (0, 1):
         made.batch()
         made.batch()
         play.python(number)
     assert repository.find("orders@before-upgrade").epoch == 0
+
+
+ONE_PIPELINE = """
+[repository]
+url = "{repository}"
+
+[watch]
+every = "1 batch"
+
+[pipelines.orders]
+directory = "{directory}"
+"""
+
+
+def sidecar_for_a_cluster(play: Play) -> None:
+    """With a file of one pipeline; the one that is shown is read in tests/sidecar."""
+    repository = holdfast.open("repository", create=True)
+    made = MadeDirectory(play.here / "ck")
+    made.batch()
+    made.batch()
+    file = play.here / "holdfast.toml"
+    file.write_text(ONE_PIPELINE.format(repository=repository.url, directory=made.root))
+    play.stands_for["/etc/holdfast.toml"] = str(file)
+    checks, others = (block for block in play.page.blocks if block.commands)
+    # `watch --check` begins as `watch` does, and ends.
+    *looks, watch = checks.commands
+    play.type(*looks)
+    play.goes_on = ("holdfast watch",)
+    play.type(watch, *others.commands)
+    assert set(repository.pipeline("orders").savepoints()) == {"before-deploy"}
+
+
+def alerts(play: Play) -> None:
+    file = play.page.of("toml")[1]
+    play.stands_for["/tmp/holdfast-alerts"] = str(play.here / "try")
+    (play.here / "alerts.toml").write_text(file.code.replace("/tmp/holdfast-alerts", str(play.here / "try")))
+    play.goes_on = ("holdfast watch",)
+    [block] = (block for block in play.page.blocks if block.commands)
+    play.type(*block.commands)
+
+
+def change_shuffle_partitions(play: Play) -> None:
+    """What comes before the rescale and after it, on a directory in place of the one that it would make."""
+    repository = play.repository()
+    made = MadeDirectory(play.here / "ck")
+    made.batch()
+    made.batch()
+    in_the_cloud(play)
+    play.stands_for["/data/"] = f"{play.here}/data/"
+    rescale, later = play.page.of("console")
+    with answered(made, repository):
+        play.type(rescale.commands[0])
+    before = repository.find("orders@before-rescale")
+    before.restore(play.here / "data/checkpoints/orders-64")
+    # A rescale is a batch of its own.
+    MadeDirectory(play.here / "data/checkpoints/orders-64", query_id=made.query_id, next_batch=before.epoch + 1).batch()
+    play.type(*later.commands)
+    assert repository.find("orders").epoch == before.epoch + 1
+
+
+def look_into_state(play: Play) -> None:
+    """Rows of a real state; what is shown of others is compared in tests/state."""
+    repository = play.repository()
+    holdfast.capture(play.fixture("written"), repository, pipeline="orders", stopped=True)
+    play.spark  # noqa: B018 - the command finds the session that is there
+    play.type(*(each for block in play.page.of("console") for each in block.commands if not any(each.shown)))
 
 
 def attach(play: Play) -> None:
@@ -76,6 +170,7 @@ def move(play: Play) -> None:
     play.stands_for |= {"/data/": f"{play.here}/"}
     second, fourth = play.page.of("console")
     play.type(*second.commands)
+    _move_in_the_cloud(play)
     play.stands_for |= {"s3://old-bucket/holdfast": repository.url, "s3://new-bucket/holdfast": str(play.here / "copy")}
     play.type(*fourth.commands)
     write_orders(play.here / "in", 0, 3)
@@ -84,6 +179,24 @@ def move(play: Play) -> None:
     play.stands_for["s3a://new-bucket/spark/orders"] = str(play.here / "elsewhere")
     play.python(0, pipeline=pipeline, repository=repository)
     assert play.names["run"].recovery.state == "checkpoint"
+
+
+def _move_in_the_cloud(play: Play) -> None:
+    """From bucket to bucket, and once more with the sink: of a repository of its own, since the pipeline is another."""
+    in_the_cloud(play)
+    before, stood = os.environ["HOLDFAST_REPO"], dict(play.stands_for)
+    os.environ["HOLDFAST_REPO"] = holdfast.open("moved", create=True).url
+    moved, _elsewhere, with_sink = play.page.of("bash")
+    made = MadeDirectory(play.here / "moving")
+    for _ in range(4):
+        made.batch()
+    send_up(made.root, play.local("s3://old-bucket/checkpoints/orders"))
+    play.type(*moved.commands)
+    play.stands_for["/checkpoints/orders"] = "/again/orders"
+    write_log(play.here / "table", log_of(play.local("s3a://old-bucket/table"), 5))
+    send_up(play.here / "table", play.local("s3://new-bucket/table"))
+    play.type(*with_sink.commands)
+    os.environ["HOLDFAST_REPO"], play.stands_for = before, stood
 
 
 def skip_a_poison_record(play: Play) -> None:
@@ -125,10 +238,31 @@ def restore_spark(play: Play) -> None:
     made = made_of_kafka(play.here / "ck")
     holdfast.capture(made.root, repository, pipeline="orders", savepoint="before-upgrade", stopped=True)
     play.stands_for |= {"/data/": f"{play.here}/"}
-    plain, *_others, skip, _sink = play.page.of("console")
+    plain, other_bucket, other_inputs, skip, sink = play.page.of("console")
     play.type(*plain.commands)
     shutil.rmtree(play.here / "checkpoints/orders-2")
     play.type(*skip.commands)
+    shutil.rmtree(play.here / "checkpoints/orders-2")
+    in_the_cloud(play)
+    play.type(*other_bucket.commands)
+    play.stands_for["/checkpoints/orders"] = "/again/orders"
+    _restore_files(play)
+    play.type(*other_inputs.commands)
+    write_log(play.here / "table", log_of(play.local("s3a://bucket/table"), 5))
+    send_up(play.here / "table", play.local("s3://bucket/table"))
+    play.stands_for["epoch:1207"] = "epoch:2"
+    play.type(*sink.commands)
+
+
+def _restore_files(play: Play) -> None:
+    """The same pipeline by name, of a query that reads files, in a repository of its own."""
+    made = MadeDirectory(play.here / "files")
+    for _ in range(3):
+        made.batch()
+    entry = play.local('{"path":"s3a://old-bucket/in/0.json","timestamp":1,"batchId":0}')
+    made.write("sources/0/0", f"v1\n{entry}")
+    os.environ["HOLDFAST_REPO"] = holdfast.open("of-files", create=True).url
+    holdfast.capture(made.root, holdfast.open("of-files"), pipeline="orders", stopped=True)
 
 
 def check_and_heal(play: Play) -> None:
@@ -139,9 +273,10 @@ def check_and_heal(play: Play) -> None:
     lost = play.here / "checkpoints/orders/state/0/2/4.delta"
     lost.unlink()
     lost.with_name(".4.delta.crc").unlink()
+    in_the_cloud(play)
+    send_up(play.here / "checkpoints/orders", play.local("s3://bucket/checkpoints/orders"))
     play.ends_with["holdfast check"] = 3
-    look, compare, heal = (block for block in play.page.of("bash", "console") if "s3a://" not in block.code)
-    play.type(*look.commands, *compare.commands, *heal.commands)
+    play.everything()
     assert lost.exists()
 
 

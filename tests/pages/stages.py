@@ -20,15 +20,29 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
 from holdfast.store import open_store
+from pages.blocks import Command
 from pages.playing import Play, Stage
-from pages.props import NOW, PARTITIONS, SCHEMA, jobs_orders, kept, sales, write_job, write_orders
+from pages.props import (
+    NOW,
+    PARTITIONS,
+    SCHEMA,
+    answered,
+    jobs_orders,
+    kept,
+    write_job,
+    write_orders,
+)
 from pages.query_stages import (
+    alerts,
     attach,
+    change_shuffle_partitions,
     check_and_heal,
     corrupt_checkpoint,
+    look_into_state,
     move,
     restore_spark,
     sidecar,
+    sidecar_for_a_cluster,
     skip_a_poison_record,
     upgrade_spark,
 )
@@ -131,6 +145,8 @@ def _readme_commands(play: Play) -> None:
 def quickstart(play: Play) -> None:
     # Java has a current folder of its own.
     play.stands_for |= {'start("checkpoints/': f'start("{play.here}/checkpoints/'}
+    _venv, _pip, doctor = play.page.blocks[0].commands
+    play.type(doctor)
     with kept(play.spark, PARTITIONS):
         play.everything(1, 2)
         while (play.names["query"].lastProgress or {"batchId": 0})["batchId"] < 2:
@@ -169,14 +185,35 @@ def pipelines(play: Play) -> None:
     counting.start(other, checkpoint_dir="other-spark", trigger=NOW).await_termination()
     assert play.names["seen"]["rows"] == 6
     assert set(holdfast.open("other").find("orders").manifest.driver_states) == {"seen"}
+    _pipelines_typed(play)
+
+
+def _pipelines_typed(play: Play) -> None:
+    """The same from the command line: other tables, another repository, and no more than what is there."""
+    shutil.rmtree(play.here / ".holdfast")
+    shutil.rmtree(play.here / "out")
+    write_job(play)
+    job = (play.here / "jobs/orders.py").read_text()
+    second = job.replace('Pipeline(\n    "orders"', 'Pipeline(\n    "orders_v2"').replace("out/orders", "out/second")
+    (play.here / "jobs/orders_v2.py").write_text(second)
+    repository = holdfast.open("typed", create=True)
+    os.environ["HOLDFAST_REPO"] = repository.url
+    play.stands_for |= {"s3://bucket/holdfast": repository.url, "holdfast run": "holdfast run --trigger now"}
+    [block] = play.page.of("bash")
+    run, *others = block.commands
+    play.type(run)
+    repository.find("orders").savepoint("before-upgrade")
+    play.type(*others)
 
 
 def sources_and_retention(play: Play) -> None:
     repository = play.repository()
     play.stands_for["s3://bucket/holdfast"] = repository.url
     write_orders(play.here / "in", 0, 3)
-    pipeline = sales(play, "orders")
+    write_job(play)
+    pipeline = jobs_orders(play)
     pipeline.start(repository, every="1 batch", trigger=NOW).await_termination()
+    play.type(*play.page.of("bash")[0].commands)
 
     def start(repository: holdfast.Repository, accept: tuple[str, ...]) -> None:
         pipeline.start(repository, accept=accept, trigger=NOW).await_termination()
@@ -205,7 +242,14 @@ def rewind_a_bad_deploy(play: Play) -> None:
         assert db.execute("SELECT sku, total FROM orders ORDER BY sku").fetchall() == [("s0", 6), ("s1", 9)]
     play.python(pipeline=pipeline, repository=repository)
     assert play.names["recovery"].rolled_back
-    assert plain.commands
+    repository = holdfast.open("beside", create=True)
+    os.environ["HOLDFAST_REPO"] = repository.url
+    made = MadeDirectory(play.here / "ck")
+    made.batch()
+    made.batch()
+    play.stands_for["/data/"] = f"{play.here}/data/"
+    with answered(made, repository):
+        play.type(*plain.commands)
 
 
 def backfill(play: Play) -> None:
@@ -292,6 +336,11 @@ def dashboard(play: Play) -> None:
     play.stands_for["s3://bucket/holdfast"] = repository.url
     play.python()
     assert "<table" in play.names["repo"]._repr_html_()
+    play.stands_for |= {"holdfast dashboard": "holdfast dashboard --port 0", "0.0.0.0": "127.0.0.1"}
+    play.goes_on = ("holdfast dashboard",)
+    for block in play.page.blocks:
+        play.type(*(each for each in block.commands if not each.text.startswith("pip ")))
+    assert len(os.environ["HOLDFAST_DASHBOARD_TOKEN"]) == 32
 
 
 # ---- operations ----
@@ -319,6 +368,23 @@ def operations(play: Play) -> None:
     play.stands_for['["holdfast", '] = f'["{bin_folder}/holdfast", '
     play.python(2)
     assert play.names["late"] == []
+    sys.modules["jobs.orders"].pipeline = real  # type: ignore[attr-defined]
+    prune, listing, _submit, run = (block.commands[0] for block in play.page.of("bash"))
+    play.stands_for["--metrics-port 9108"] = "--metrics-port 0 --trigger now"
+    play.type(prune, run)
+    _operations_in_the_cloud(play, listing)
+
+
+def _operations_in_the_cloud(play: Play, listing: Command) -> None:
+    """Keys by option alone."""
+    server = play.fixture("s3")
+    open_store("s3://bucket", server.options).put("is-there", b"")
+    del play.stands_for["s3://bucket/holdfast"]
+    (play.here / "secret").write_text(server.secret_access_key)
+    play.stands_for |= {"https://minio.example:9000": server.endpoint, "/run/secrets/s3": f"{play.here}/secret"}
+    holdfast.open("s3://bucket/holdfast", options=server.options, create=True)
+    os.environ |= {"S3_KEY": server.access_key_id, "AWS_DEFAULT_REGION": "us-east-1"}
+    play.type(listing)
 
 
 # ---- standby ----
@@ -336,7 +402,6 @@ def standby(play: Play) -> None:
     following, taking_over = play.page.of("console")
     play.type(*following.commands)
     play.end()
-    play.beside.clear()
     # The folder of the pipeline is where it ran first; the copies run on other machines.
     shutil.rmtree(play.here / ".holdfast")
     play.goes_on = ()
@@ -344,11 +409,22 @@ def standby(play: Play) -> None:
     play.stands_for["--activate jobs.orders:pipeline"] = "--activate jobs.orders:pipeline --trigger now"
     play.type(*taking_over.commands)
     shutil.rmtree(play.here / ".holdfast")
+    # The first place is back.
+    play.stands_for["s3://bucket/holdfast"] = f"{play.here}/lost"
+    [coming_back] = play.page.of("")
+    follow, activate = coming_back.commands
+    play.goes_on = (play.local(follow.text),)
+    play.type(follow)
+    play.end()
+    play.goes_on = ()
+    play.type(activate)
+    shutil.rmtree(play.here / ".holdfast")
     play.stands_for["az://container/standby"] = "copy"
     play.names |= {"pipeline": pipeline}
     play.python()
     with play.names["run"] as run:
-        assert (run.generation, run.recovery.epoch) == (2, 0)
+        # Above both that the sinks have seen.
+        assert (run.generation, run.recovery.epoch) == (3, 0)
 
 
 def disaster_drill(play: Play) -> None:
@@ -396,14 +472,17 @@ def change_a_query(play: Play) -> None:
 
 STAGES: dict[str, Stage] = {
     "README.md": readme,
+    "docs/how-to/alerts.md": alerts,
     "docs/how-to/attach.md": attach,
     "docs/how-to/backfill.md": backfill,
     "docs/how-to/change-a-query.md": change_a_query,
+    "docs/how-to/change-shuffle-partitions.md": change_shuffle_partitions,
     "docs/how-to/check-and-heal.md": check_and_heal,
     "docs/how-to/corrupt-checkpoint.md": corrupt_checkpoint,
     "docs/how-to/dashboard.md": dashboard,
     "docs/how-to/disaster-drill.md": disaster_drill,
     "docs/how-to/encryption.md": encryption,
+    "docs/how-to/look-into-state.md": look_into_state,
     "docs/how-to/move.md": move,
     "docs/how-to/own-processor.md": own_processor,
     "docs/how-to/own-sink.md": own_sink,
@@ -411,6 +490,7 @@ STAGES: dict[str, Stage] = {
     "docs/how-to/python-loop.md": python_loop,
     "docs/how-to/restore-spark.md": restore_spark,
     "docs/how-to/rewind-a-bad-deploy.md": rewind_a_bad_deploy,
+    "docs/how-to/sidecar-for-a-cluster.md": sidecar_for_a_cluster,
     "docs/how-to/sidecar.md": sidecar,
     "docs/how-to/skip-a-poison-record.md": skip_a_poison_record,
     "docs/how-to/sources-and-retention.md": sources_and_retention,

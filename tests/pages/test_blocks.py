@@ -18,19 +18,12 @@ from holdfast.cli.failures import USAGE_CODE
 from holdfast.dashboard.metrics import Figures
 from holdfast.pipeline.metrics import Metrics
 from pages.blocks import PAGES, ROOT, Block, Page, known_options, parse_command
+from pages.playing import ELSEWHERE, NOT_TYPED, ONLY_READ, differs
 from pages.stages import STAGES
 
 BLOCKS = [block for page in PAGES for block in page.blocks]
 WITH_COMMANDS = [block for block in BLOCKS if block.commands]
-ELSEWHERE = {
-    "docs/how-to/alerts.md": "tests/sidecar/test_docs.py",
-    "docs/how-to/change-shuffle-partitions.md": "tests/state/test_snippets.py",
-    "docs/how-to/edit-state.md": "tests/state/test_snippets.py",
-    "docs/how-to/look-into-state.md": "tests/state/test_snippets.py",
-    "docs/how-to/sidecar-for-a-cluster.md": "tests/sidecar/test_docs.py",
-}
-"""Pages whose Python or TOML is run where its room is tested."""
-BESIDE = {"export", "make", "pip", "python3", "rm", "spark-submit"}
+BESIDE = {"echo", "export", "make", "pip", "python3", "rm", "spark-submit"}
 """What else a page may have its reader type."""
 
 
@@ -44,9 +37,10 @@ def look_at(block: Block) -> bool:
         case "python" | "toml":
             return block.page in STAGES or block.page in ELSEWHERE
         case "bash" | "console":
-            played = block.page in STAGES or block.page in ELSEWHERE
-            return bool(block.commands) and (played or not any(any(each.shown) for each in block.commands))
-        case "yaml" | "json" | "sql" | "dockerfile" | "text" | "":
+            return bool(block.commands) and (block.page in STAGES or block.page in ONLY_READ)
+        case "text" | "":
+            return not block.commands or block.page in STAGES or block.page in ONLY_READ
+        case "yaml" | "json" | "sql" | "dockerfile":
             return True
     return False
 
@@ -58,6 +52,45 @@ def test_every_block_is_looked_at(block: Block) -> None:
 
 def test_every_stage_has_its_page() -> None:
     assert set(STAGES) <= {page.name for page in PAGES}
+
+
+def test_what_is_not_typed_is_on_its_page() -> None:
+    for page, begin in NOT_TYPED:
+        commands = [each.text for block in BLOCKS if block.page == page for each in block.commands]
+        assert any(text.startswith(begin) for text in commands), (page, begin)
+
+
+SAID = ["a 1", "b", "", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "differs_at"),
+    [
+        (["a 2", "b", "c", "d"], None),
+        (["…", "c", "d"], None),
+        (["a 1", "…"], None),
+        (["a 1", "…", "c", "d"], None),
+        (["…", "b", "…"], None),
+        (["a …", "b", "c", "d"], None),
+        (["a 1", "b …"], None),
+        (["a 1", "c", "d"], "c"),
+        (["a 1", "b", "d"], "d"),
+        (["b", "c", "d"], "b"),
+        (["a 1", "b"], "(nothing, where it said) c"),
+        (["…", "c"], "c"),
+        (["…", "e"], "e"),
+        (["…", "b", "d", "…"], "b"),
+    ],
+)
+def test_a_line_that_was_said_and_is_not_shown_is_found_unless_it_is_marked(
+    shown: list[str], differs_at: str | None
+) -> None:
+    assert differs(shown, SAID) == differs_at
+
+
+def test_of_what_goes_on_only_the_beginning_is_compared() -> None:
+    assert differs(["a 1", "b"], SAID, ended=False) is None
+    assert differs(["b"], SAID, ended=False) == "b"
 
 
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())

@@ -26,6 +26,7 @@ def test_a_page_does_what_it_says(page: Page, here: Path, request: pytest.Fixtur
     except BaseException:
         for process in play.beside:
             process.kill()
+            process.communicate()
         raise
     play.end()
     assert play.left() == []
