@@ -38,7 +38,7 @@ servers: setup ## install the real servers that the tests talk to
 	$(BIN)/python scripts/install_servers.py
 
 demo: $(if $(wildcard $(READY)),setup,$(READY_FOR_DEMO)) ## see it work: a pipeline is killed, loses its Spark directory, is rewound, and loses nothing
-	$(BIN)/holdfast demo
+	@$(BIN)/holdfast demo
 
 lint: setup ## style, format, types and the order of the rooms
 	$(BIN)/ruff check .
