@@ -1,6 +1,7 @@
 """A plain PySpark query with savepoints: one line attaches Holdfast to it, from its own driver.
 
-    python examples/attach.py
+    make setup                                # once; or: pip install '.[spark,java]'
+    .venv/bin/python examples/attach.py
 
 Words are counted as they come. A savepoint is taken while the query runs, another when it is stopped. Then the first
 one is laid down as a new directory, and the same query goes on from there: it reads only what came after, and ends with

@@ -1,8 +1,8 @@
 """Orders from Kafka into a Delta table and a PostgreSQL table, exactly once in both, and back to a savepoint with both.
 
-    make servers                              # once: the Kafka broker and Spark's connector, into .servers/
-    python examples/kafka_pipeline.py         # starts a broker and a PostgreSQL of its own
-    python examples/kafka_pipeline.py --kafka host:9092 --postgres postgresql://user@host/database
+    make setup servers        # once: all packages, a Kafka broker and Spark's connector, into this folder
+    .venv/bin/python examples/kafka_pipeline.py               # starts a broker and a PostgreSQL of its own
+    .venv/bin/python examples/kafka_pipeline.py --kafka host:9092 --postgres postgresql://user@host/database
 
 `orders_pipeline` is the part to copy. Orders are produced, the pipeline runs, a savepoint is taken, more orders come;
 then both tables are rewound together with the state and the offsets, and the pipeline runs again. Ends with 1 if either

@@ -1,6 +1,7 @@
 """A plain Python event loop that is killed again and again, and loses nothing.
 
-    python examples/python_loop.py --kills 20
+    make setup                                # once; or: pip install .
+    .venv/bin/python examples/python_loop.py --kills 20
 
 A child process handles a stream of orders. It keeps a total per customer in a dict, draws a coupon for each order from
 a random generator, and writes one row per order into an SQLite table. This parent kills it (SIGKILL, no chance to clean

@@ -1,6 +1,7 @@
 """A plain PySpark query that loses its checkpoint directory, and goes on from what a sidecar took of it.
 
-    python examples/sidecar.py
+    make setup                                # once; or: pip install '.[spark,java]'
+    .venv/bin/python examples/sidecar.py
 
 The query sums up orders and knows nothing of Holdfast. Beside it runs `holdfast watch`, a process of its own that reads
 the files of the checkpoint directory and nothing else. Then the directory is deleted; `holdfast restore` lays a
