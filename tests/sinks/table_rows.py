@@ -17,7 +17,18 @@ from holdfast.sinks.staged import StagedRows, encode_schema
 from holdfast.store import Address
 from holdfast.testing.sinks import SCHEMA, Row, stage, step, words
 
-__all__ = ["KINDS", "PARTITIONED", "below", "each_in_a_file", "folders", "in_places", "kinds", "put", "put_rows"]
+__all__ = [
+    "KINDS",
+    "PARTITIONED",
+    "below",
+    "each_in_a_file",
+    "folders",
+    "in_places",
+    "kinds",
+    "put",
+    "put_rows",
+    "staged_table",
+]
 
 KINDS = pa.schema(
     [
@@ -91,6 +102,14 @@ def each_in_a_file(place: Path, rows: Sequence[Row], schema: pa.Schema = SCHEMA)
         pq.write_table(pa.Table.from_pylist([dict(row)], schema=schema), path)
         files.append(StagedFile(path.name, path.stat().st_size, 1))
     return StagedRows(Staged(str(place), files, encode_schema(schema)), Address(str(place)))
+
+
+def staged_table(place: Path, table: pa.Table) -> StagedRows:
+    """Rows staged as Arrow has them: with values that Python does not have, too."""
+    place.mkdir(parents=True)
+    pq.write_table(table, place / "part.parquet")
+    file = StagedFile("part.parquet", (place / "part.parquet").stat().st_size, table.num_rows)
+    return StagedRows(Staged(str(place), [file], encode_schema(table.schema)), Address(str(place)))
 
 
 def folders(root: Path) -> list[str]:

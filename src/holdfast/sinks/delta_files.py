@@ -18,7 +18,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from holdfast.errors import SinkUnfit
 from holdfast.ids import now_ms
 from holdfast.sinks.delta_log import PLACEHOLDER
-from holdfast.sinks.footers import Path, Range, ranges
+from holdfast.sinks.delta_stats import statistics
+from holdfast.sinks.footers import Range, ranges
 from holdfast.sinks.table_files import DataFile
 from holdfast.sinks.table_types import why_not_in_tables
 
@@ -49,9 +50,6 @@ COLUMN_RULES = {
     "delta.identity.start": "is an identity column",
 }
 ABOUT = ("nullable", "metadata", "containsNull", "valueContainsNull")
-LONGEST_TEXT = 256
-"""Longer texts are not written into the log to prune by."""
-MILLISECOND = datetime.timedelta(milliseconds=1)
 BEYOND = object()
 """A day or a time that Python does not have: Spark has years before 1 and after 9999."""
 
@@ -88,7 +86,7 @@ def added(sink: str, file: DataFile, footer: pq.FileMetaData, partition_by: Sequ
         partition_values=values,
         modification_time=now or now_ms(),
         data_change=True,
-        stats=_statistics(footer.num_rows, {path: at for path, at in found.items() if path[0] not in values}),
+        stats=statistics(footer.num_rows, {path: at for path, at in found.items() if path[0] not in values}),
     )
 
 
@@ -238,48 +236,3 @@ def _text(sink: str, column: str, value: Any) -> str:
         return value
     why = "Delta reads an empty text as none" if value == "" else f"a {type(value).__name__} can't be told by its text"
     raise SinkUnfit(sink, f"the table is partitioned by {column}: {why}")
-
-
-def _statistics(rows: int, found: Mapping[Path, Range]) -> str:
-    """What readers prune by. A value that they could read as another one is left out."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, Any] = {}
-    for path, at in found.items():
-        if at.nulls is not None:
-            _set(nulls, path, at.nulls)
-        if at.low is None or at.high is None:
-            continue
-        bounds = _bounds(at.low, at.high)
-        if bounds is not None:
-            _set(low, path, bounds[0])
-            _set(high, path, bounds[1])
-    return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
-    if isinstance(low, bool):
-        return None
-    if isinstance(low, datetime.datetime):
-        # The log has milliseconds, and not every reader takes that into account.
-        if high.microsecond % 1000 == 0:
-            return _milliseconds(low), _milliseconds(high)
-        if high.replace(tzinfo=None) > datetime.datetime.max - MILLISECOND:
-            return None
-        return _milliseconds(low), _milliseconds(high + MILLISECOND)
-    if isinstance(low, datetime.date):
-        return low.isoformat(), high.isoformat()
-    if isinstance(low, str):
-        return (low, high) if max(len(low), len(high)) <= LONGEST_TEXT else None
-    return (low, high) if isinstance(low, int) else None
-
-
-def _milliseconds(value: datetime.datetime) -> str:
-    text = value.replace(tzinfo=None).isoformat("T", "milliseconds")
-    return f"{text}Z" if value.tzinfo else text.replace("T", " ")
-
-
-def _set(values: dict[str, Any], path: Path, value: Any) -> None:
-    for name in path[:-1]:
-        values = values.setdefault(name, {})
-    values[path[-1]] = value

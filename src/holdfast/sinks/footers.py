@@ -41,6 +41,7 @@ class Range(NamedTuple):
     high: Any
     nulls: int | None
     rows: int
+    kind: pa.DataType
 
     @property
     def is_empty(self) -> bool:
@@ -129,7 +130,7 @@ def staged_footers(sink: str, rows: StagedRows) -> dict[str, pq.FileMetaData]:
 def ranges(footer: pq.FileMetaData) -> dict[Path, Range]:
     """What is known of each column outside of lists and maps."""
     found: dict[Path, Range] = {}
-    for number, (path, repeated) in enumerate(leaves(footer.schema.to_arrow_schema())):
+    for number, (path, repeated, kind) in enumerate(leaves(footer.schema.to_arrow_schema())):
         if repeated:
             continue
         low = high = None
@@ -147,7 +148,7 @@ def ranges(footer: pq.FileMetaData) -> dict[Path, Range]:
                 high = bounds[1] if high is None else max(high, bounds[1])
             elif statistics.null_count < column.num_values:
                 known = False
-        found[path] = Range(low if known else None, high if known else None, nulls, footer.num_rows)
+        found[path] = Range(low if known else None, high if known else None, nulls, footer.num_rows, kind)
     return found
 
 
@@ -157,7 +158,7 @@ def null_counts(footer: pq.FileMetaData) -> dict[Path, int | None]:
     One that is missing because a list or a struct around it is, or because a list is empty, counts too.
     """
     found: dict[Path, int | None] = {}
-    for number, (path, _) in enumerate(leaves(footer.schema.to_arrow_schema())):
+    for number, (path, _, _) in enumerate(leaves(footer.schema.to_arrow_schema())):
         columns = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         known = [column.statistics for column in columns if column.is_stats_set]
         told = len(known) == len(columns) and all(statistics.has_null_count for statistics in known)
@@ -173,10 +174,10 @@ def _bounds(statistics: pq.Statistics) -> tuple[Any, Any] | None:
         return None
 
 
-def leaves(schema: pa.Schema) -> list[tuple[Path, bool]]:
-    """The columns of a Parquet file in their order, and whether each lies in a list or a map."""
+def leaves(schema: pa.Schema) -> list[tuple[Path, bool, pa.DataType]]:
+    """The columns of a Parquet file in their order, whether each lies in a list or a map, and its type."""
 
-    def walk(path: Path, kind: pa.DataType, repeated: bool) -> Iterator[tuple[Path, bool]]:
+    def walk(path: Path, kind: pa.DataType, repeated: bool) -> Iterator[tuple[Path, bool, pa.DataType]]:
         if pa.types.is_struct(kind):
             for field in kind:
                 yield from walk((*path, field.name), field.type, repeated)
@@ -186,7 +187,7 @@ def leaves(schema: pa.Schema) -> list[tuple[Path, bool]]:
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
             yield from walk((*path, "element"), kind.value_type, True)
         else:
-            yield path, repeated
+            yield path, repeated, kind
 
     return [leaf for field in schema for leaf in walk((field.name,), field.type, False)]
 
