@@ -26,7 +26,7 @@ from holdfast.sinks.staged import StagedRows, encode_schema
 from holdfast.store import Address
 from holdfast.testing.sinks import holder, stage, step
 from servers import kafka_conf
-from sinks.table_rows import KINDS, PARTITIONED, folders, in_places, kinds, put_rows
+from sinks.table_rows import KINDS, PARTITIONED, folders, in_places, kinds, put_rows, staged_table
 from spark.session import SPARK_VERSION, WITH_KAFKA, start_session
 
 
@@ -143,6 +143,32 @@ def test_an_iceberg_table_is_partitioned_by_day_and_upserted_by_spark(tmp_path: 
     days = {record["partition"]["at_day"] for record in table.inspect.partitions().to_pylist()}
     assert days == {datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)}
     catalog.close()
+
+
+def test_spark_keeps_an_empty_text_and_none_in_partitions_of_their_own(tmp_path: Path, spark: SparkSession) -> None:
+    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
+    catalog = load_catalog("test", type="sql", uri=uri, warehouse=warehouse)
+    sink = Iceberg(catalog, "ns.words", mode="upsert", key=["id"], partition_by=["place"])
+    sink.session = spark
+    sink.fence(holder(0), NOTHING)
+    rows = in_places("", None, "a", "", None, "long " * 100)
+    put_rows(sink, step(0), stage(tmp_path, rows, PARTITIONED, files=1))
+    changed = {**rows[0], "hot": True}
+    put_rows(sink, step(1), stage(tmp_path, [changed], PARTITIONED, files=1))
+    table = catalog.load_table("ns.words")
+    assert sorted(table.scan().to_arrow().to_pylist(), key=str) == sorted([changed, *rows[1:]], key=str)
+    assert sorted(table.scan(row_filter="place = ''").to_arrow()["id"].to_pylist()) == [0, 3]
+    assert sorted(table.scan(row_filter="place is null").to_arrow()["id"].to_pylist()) == [1, 4]
+    catalog.close()
+
+
+def test_spark_tells_two_rows_of_one_key_also_in_years_that_python_does_not_have(
+    root: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    at = pa.array([400_000_000_000_000_000] * 2, pa.timestamp("us", tz="UTC"))
+    sink = opened(root, spark, ["at"])
+    with pytest.raises(SinkUnfit, match=r"two rows of an epoch have the key '.14645-06-30"):
+        sink.prepare(step(0), staged_table(tmp_path / "staged", pa.table({"id": [1, 2], "at": at})))
 
 
 # ---- staged by Spark ----

@@ -1,4 +1,4 @@
-"""A Delta table. Executors write its files; the driver commits metadata, through the `deltalake` package alone."""
+"""A Delta table: its files are brought below its root, and committed as metadata, by the `deltalake` package alone."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ class Delta(Sink):
     """A Delta table on disk or in an object store; made at the first fence, with its columns at the first commit.
 
     Rows that were staged below its root become its files as they are; others are copied there. For a table that is
-    partitioned, or in mode upsert, rows are written anew: by Spark if a session is given (`session`), else here. It
-    goes back by table version, as far as its log and files are kept: see `delta.logRetentionDuration` and VACUUM.
+    partitioned, or in mode upsert, rows are written anew: up to 64 MiB in this process, more by Spark's executors if a
+    session is given (`session`), else here too. It goes back by table version, as far as its log and files are kept:
+    see `delta.logRetentionDuration` and VACUUM.
     """
 
     modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})

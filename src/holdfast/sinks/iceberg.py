@@ -1,4 +1,4 @@
-"""An Iceberg table. Executors write its files; the driver commits metadata, through the `pyiceberg` package alone."""
+"""An Iceberg table: its files are brought below its root, and committed as metadata, by the `pyiceberg` package."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ class Iceberg(Sink):
 
     The catalog is pyiceberg's own, its name in pyiceberg's configuration, or the properties that load it. Rows that
     were staged below the table's location become its files as they are; others are copied there. It is partitioned by
-    columns ("sku") or by times ("day(ts)"). It goes back by snapshot: those that were expired are gone, and each
-    savepoint has a tag (`holdfast-NAME`), which holds its own.
+    columns ("sku") or by times ("day(ts)"). Where it is, or in mode upsert, rows are written anew: up to 64 MiB in this
+    process, more by Spark's executors if a session is given (`session`), else here too. It goes back by snapshot: those
+    that were expired are gone, and each savepoint has a tag (`holdfast-NAME`), which holds its own.
     """
 
     modes: ClassVar[frozenset[WriteMode]] = frozenset({"append", "upsert", "overwrite"})
