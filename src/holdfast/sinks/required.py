@@ -21,15 +21,14 @@ def refuse_nulls(sink: str, schema: pa.Schema, rows: StagedRows, footers: Mappin
     `schema` is the table's, whose fields say what may be empty. A footer counts what is missing in a list or a struct
     together with what lies around it: only where that leaves a doubt is such a column read.
     """
-    doubtful = []
-    for field in schema:
-        if field.name in rows.schema.names and (strict := _strict((field.name,), field)):
-            counted = [null_counts(footer) for footer in footers.values()]
-            if all(_is_full(counts, path) for counts in counted for path in strict):
-                continue
-            if not pa.types.is_nested(field.type):
-                raise SinkUnfit(sink, f"{field.name} must have a value, and a row has none, or it is not known")
-            doubtful.append(field)
+    strict = {field: _strict((field.name,), field) for field in schema if field.name in rows.schema.names}
+    if not any(strict.values()):
+        return
+    full = [_full(footer) for footer in footers.values()]
+    doubtful = [field for field, paths in strict.items() if any(path not in at for at in full for path in paths)]
+    for field in doubtful:
+        if not pa.types.is_nested(field.type):
+            raise SinkUnfit(sink, f"{field.name} must have a value, and a row has none, or it is not known")
     if doubtful:
         for table in read_staged(rows, [field.name for field in doubtful]):
             for field in doubtful:
@@ -50,9 +49,10 @@ def _strict(path: Path, field: pa.Field) -> list[Path]:
     return found
 
 
-def _is_full(counts: Mapping[Path, int | None], path: Path) -> bool:
-    """Whether something that lies within always has a value, so that what is around it has one too."""
-    return any(count == 0 for leaf, count in counts.items() if leaf[: len(path)] == path)
+def _full(footer: pq.FileMetaData) -> set[Path]:
+    """What has a value in every row: a column without a gap, and all that is around it."""
+    leaves = [leaf for leaf, count in null_counts(footer).items() if count == 0]
+    return {leaf[:depth] for leaf in leaves for depth in range(1, len(leaf) + 1)}
 
 
 def _has_hole(values: pa.Array, field: pa.Field) -> bool:
