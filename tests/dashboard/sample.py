@@ -201,7 +201,7 @@ def make_fleet(store: Store, now_ms: int) -> Repository:
     clicks.hint(clicks.run(0, range(40), minute, 8_000))
 
     payments = Writer(repository, "payments", now_ms)
-    payments.claim(0, age_ms=900 * minute)
+    payments.claim(0, "watch", age_ms=900 * minute)
     payments.hint(payments.run(0, range(25), minute, 190 * minute))
 
     broken = Writer(repository, "inventory", now_ms)

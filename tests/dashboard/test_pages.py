@@ -39,6 +39,7 @@ def test_what_is_wrong_comes_with_the_command_that_helps(fleet: Client) -> None:
     assert "holdfast check inventory --read-data --repo memory://" in text
     assert "generation 1 was claimed and never began" in text
     assert "the last checkpoint is 3 h old, its usual interval is 1 min" in text
+    assert "holdfast watch s3a://lake/checkpoints/payments -p payments --every 60s --repo memory://" in text
 
 
 def test_pipelines_are_found_by_name_and_by_health(fleet: Client) -> None:

@@ -183,8 +183,8 @@ def move(play: Play) -> None:
 
 def _move_in_the_cloud(play: Play) -> None:
     """From bucket to bucket, and once more with the sink: of a repository of its own, since the pipeline is another."""
-    in_the_cloud(play)
     before, stood = os.environ["HOLDFAST_REPO"], dict(play.stands_for)
+    in_the_cloud(play)
     os.environ["HOLDFAST_REPO"] = holdfast.open("moved", create=True).url
     moved, _elsewhere, with_sink = play.page.of("bash")
     made = MadeDirectory(play.here / "moving")

@@ -48,7 +48,7 @@ def test_a_pipeline_that_stopped_is_started_again_as_it_was(it: Glance, command:
 def test_no_command_is_offered_for_a_program_of_somebodys_own(why: str) -> None:
     step = next_step(LATE, Glance(name="orders", claimed_why=why, engine="python", claimed_by="ada@desk/4711"))
     assert step.command == ()
-    assert step.advice.endswith("It last ran as ada@desk/4711.")
+    assert step.advice.startswith("It last ran as ada@desk/4711. ")
 
 
 @pytest.mark.parametrize("status", ["good", "damaged"])

@@ -25,8 +25,8 @@ def next_step(health: Health, it: Glance) -> Health:
     if health.status in ("good", "damaged"):
         return health
     advice, command = _begin_again(it)
-    where = f" It last ran as {it.claimed_by}." if it.claimed_by and not it.is_copy else ""
-    return replace(health, advice=advice + where, command=command)
+    where = f"It last ran as {it.claimed_by}. " if it.claimed_by and not it.is_copy else ""
+    return replace(health, advice=where + advice, command=command)
 
 
 def _begin_again(it: Glance) -> tuple[str, tuple[str, ...]]:
@@ -34,13 +34,14 @@ def _begin_again(it: Glance) -> tuple[str, tuple[str, ...]]:
         # The address of this repository is added at the end, and is what is copied into.
         return "See whether its copier is up, and start it again if not.", ("standby", "-p", it.name, "SOURCE")
     if it.claimed_why == "watch" and it.directory:
-        every = f"{it.usual_interval_ms // 1000}s" if (it.usual_interval_ms or 0) >= 1000 else EVERY
-        again = ("watch", it.directory, "-p", it.name, "--every", every)
-        return "See whether its sidecar and its query are up. The sidecar is started again with this:", again
+        seconds = (it.usual_interval_ms or 0) // 1000
+        every = f"{seconds}s" if seconds else EVERY
+        advice = "See whether its sidecar and its query are up. The sidecar is started again with this:"
+        return advice, ("watch", it.directory, "-p", it.name, "--every", every)
     if it.claimed_why == "capture" and it.directory:
-        again = ("capture", it.directory, "-p", it.name)
-        return "It is captured by hand or on a schedule. See whether the query is up, and take one now:", again
+        advice = "It is captured by hand or on a schedule. See whether the query is up, and take one now:"
+        return advice, ("capture", it.directory, "-p", it.name)
     if it.claimed_why in BY_A_PIPELINE and it.engine == "spark":
-        again = ("run", "MODULE:ATTR")
-        return "See whether its driver is up. A new start recovers by itself, and drives its sinks to the end.", again
+        advice = "See whether its driver is up. A new start recovers by itself, and drives its sinks to the end."
+        return advice, ("run", "MODULE:ATTR")
     return "See whether its program is up. A new start of it recovers by itself.", ()
