@@ -209,6 +209,26 @@ def test_a_key_is_the_primary_key_and_takes_many_changes(opened: Opened, path: P
     ) == [(["id"],)]
 
 
+def test_a_key_with_a_collation_is_refused(path: Path) -> None:
+    run(path, 'CREATE TABLE words (id BIGINT, word VARCHAR COLLATE NOCASE, "odd (1)" VARCHAR COLLATE NOCASE)')
+    schema = pa.schema([("id", pa.int64()), ("word", pa.string()), ("odd (1)", pa.string())])
+    for name in schema.names[1:]:
+        sink = DuckDB(path, "words", mode="upsert", key=[name])
+        with closing(sink), pytest.raises(SinkUnfit, match="of words has a collation"):
+            sink.check(schema)
+
+
+def test_a_rule_that_a_table_got_later_refuses_rows_before_the_decision(
+    opened: Opened, path: Path, tmp_path: Path
+) -> None:
+    sink = opened()
+    put(sink, 0, words(1), tmp_path)
+    run(path, "CREATE UNIQUE INDEX once ON words (word)")
+    with pytest.raises(SinkUnfit):
+        sink.prepare(step(1), stage(tmp_path, words(1)))
+    put(sink, 1, words(2), tmp_path)
+
+
 def test_a_staged_file_that_is_damaged_is_told(opened: Opened, tmp_path: Path) -> None:
     staged = stage(tmp_path, words(*range(10)))
     damaged = Path(staged.place.url) / staged.staged.files[1].name

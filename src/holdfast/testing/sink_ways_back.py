@@ -153,6 +153,18 @@ class WaysBack(SinkHands):
             assert (1, "2-1") in self.seen()
             assert (1, "3-1") not in self.seen()
 
+    @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
+    def test_what_it_has_written_and_put_back_itself_is_nobody_elses(self, mode: WriteMode) -> None:
+        for chosen in self.only(mode) if self.rolls_back else []:
+            sink = self.fenced(mode=chosen)
+            targets = [self.put(sink, step(epoch), words(1, epoch + 2, word=f"{epoch}-")) for epoch in range(4)]
+            assert [list(sink.foreign_since(target)) for target in targets] == [[]] * 4
+            sink.roll_back(targets[2])
+            assert [list(sink.foreign_since(target)) for target in targets[:3]] == [[]] * 3
+            self.put(sink, step(3, offsets="other"), words(1, word="o"))
+            sink.roll_back(targets[1])
+            assert list(sink.foreign_since(targets[0])) == []
+
     def test_holding_savepoints_changes_no_row_and_bars_no_way(self) -> None:
         sink = self.fenced()
         first = self.put(sink, step(0), words(1))
