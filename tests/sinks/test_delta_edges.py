@@ -238,6 +238,13 @@ def test_what_must_have_a_value_has_one_in_lists_and_structs_too(root: Path, tmp
     assert DeltaTable(str(root)).to_pyarrow_table().to_pylist() == [full]
 
 
+def test_names_that_differ_only_in_the_case_of_letters_are_refused(root: Path) -> None:
+    struct = pa.struct([("at", pa.int64()), ("At", pa.int64())])
+    for schema in ([("id", pa.int64()), ("Id", pa.int64())], [("list", pa.list_(struct))]):
+        with pytest.raises(SinkUnfit, match="one and the same"):
+            Delta(str(root)).check(pa.schema(schema))
+
+
 def test_a_name_that_is_needed_to_write_rows_anew_is_refused(root: Path) -> None:
     for name in ("hf_p0", "hf_k12", "hf_file"):
         with pytest.raises(SinkUnfit, match=name):

@@ -127,6 +127,7 @@ def active_files(table: DeltaTable) -> list[Active]:
 
 def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     """The schema of rows as Delta writes it. Raises SinkUnfit for a type that Delta does not have."""
+    _refuse_twins(sink, schema)
     for field in schema:
         if field.name == PLACEHOLDER:
             raise SinkUnfit(sink, f"a column can't be called {PLACEHOLDER}: a table without columns yet has that one")
@@ -182,6 +183,16 @@ def refuse_columns(sink: str, table: DeltaTable, given: Schema) -> None:
     why += [f"{name} must have a value" for name, c in columns.items() if name not in wanted and not c["nullable"]]
     if why:
         raise SinkUnfit(sink, f"the table has other columns: {'; '.join(why)}")
+
+
+def _refuse_twins(sink: str, fields: Iterable[pa.Field]) -> None:
+    """Raise SinkUnfit for names that differ only in the case of letters: to readers of Delta they are the same."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        if (other := seen.setdefault(field.name.casefold(), field.name)) != field.name:
+            raise SinkUnfit(sink, f"the columns {other} and {field.name} are one and the same to readers of Delta")
+        if pa.types.is_nested(field.type):
+            _refuse_twins(sink, [field.type.field(number) for number in range(field.type.num_fields)])
 
 
 def _rows(actions: pa.Table) -> list[dict[str, Any]]:
