@@ -11,8 +11,19 @@ from holdfast.errors import MissingRecords, PipelineExists
 from pipeline.place import Place, killed_at
 from pipeline.proof import Died, die_at
 
-OF_A_REWIND = ["claimed", "fenced", "begun", "rolled back log", "rolled back table", "laid", "noted"]
-OF_A_FORK = ["claimed", "fenced", "begun", "drafted", "laid", "noted"]
+OF_A_REWIND = [
+    "claimed",
+    "fenced log",
+    "fenced table",
+    "fenced",
+    "begun",
+    "rolled back log",
+    "rolled back table",
+    "laid",
+    "noted",
+]
+OF_A_FORK = ["claimed", "fenced", "fenced log", "fenced table", "begun", "drafted", "laid", "noted"]
+"""Its sinks are nobody's: they are fenced once it is known where they begin."""
 
 
 @pytest.fixture
