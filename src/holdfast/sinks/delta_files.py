@@ -107,10 +107,10 @@ def refuse_unread(sink: str, files: Iterable[Active]) -> None:
     """Raise SinkUnfit for a file that can't be read."""
     for file in files:
         if file.is_elsewhere:
-            raise SinkUnfit(sink, f"its file {file.path} lies elsewhere, and may hold a key of these rows")
+            raise SinkUnfit(sink, f"its file {file.path} lies elsewhere, and can't be read here")
         if file.untold:
             why = f"has a {file.untold[0]} before the year 1 or after 9999"
-            raise SinkUnfit(sink, f"its file {file.path} {why}, and may hold a key of these rows")
+            raise SinkUnfit(sink, f"its file {file.path} {why}, and can't be read here")
 
 
 def active_files(table: DeltaTable) -> list[Active]:

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from holdfast.errors import VersionGone
-from holdfast.sinks.delta_files import active_files
+from holdfast.sinks.delta_files import active_files, refuse_unread
 from holdfast.sinks.delta_log import DeltaLog
 from holdfast.sinks.read_spark import read_sources
 from holdfast.sinks.rewrite import Source
@@ -40,7 +40,8 @@ class Delta(Table):
         table = DeltaLog(self._root).at(int(version))
         if table is None:
             raise VersionGone(self.name, version, "its log was cleaned up, or the table is another")
-        files = active_files(self.name, table)
+        files = active_files(table)
+        refuse_unread(self.name, files)
         there = {info.key for info in self._root.store().list("")} if files else set()
         if gone := sorted(file.key for file in files if file.key not in there):
             raise VersionGone(self.name, version, f"{len(gone)} files of it were vacuumed, such as {gone[0]}")
