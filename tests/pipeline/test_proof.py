@@ -225,25 +225,32 @@ def test_of_several_drivers_at_once_the_last_to_claim_goes_on_and_the_others_are
 
 
 def leave_off(proof: Proof, spark: SparkSession, *, lose: bool) -> None:
-    """Have a run die amid the commits of its second epoch; or lose all that is known of it but what a sink needs."""
-    middle = list(proof.targets)[1]
+    """Have a run die amid the commits of its second epoch; then lose its directory, if asked to.
+
+    Where all sinks can go back the ledger and what it captured are lost as well: each stands beyond all that is known.
+    """
+    records = proof.root / "repository/pipelines/sums"
+    known, middle = {*records.glob("checkpoints/*/*")}, list(proof.targets)[1]
     with pytest.raises(PySparkException):
         proof.run(proof.pipeline(spark, reach=die_at(f"committed {middle}", 2)))
     if lose:
         proof.lose_home()
     if lose and "kafka" not in proof.targets:
-        shutil.rmtree(proof.root / "repository/pipelines/sums/ledger", ignore_errors=True)
+        shutil.rmtree(records / "ledger")
+        for lost in ({*records.glob("checkpoints/*/*")} - known, {records / "latest"}):
+            for path in lost:
+                path.unlink()
 
 
 def test_a_start_killed_between_two_fences_and_one_asleep_between_two_sinks_that_go_back_change_nothing(
     spark: SparkSession, prove: Prove, truth: Truth
 ) -> None:
     proof = prove("sqlite", "duckdb", "parquet")
+    finish(proof, spark, truth, 3)
     proof.inputs(6)
     leave_off(proof, spark, lose=True)
     assert proof.dies("fenced duckdb", 1)
     overtake(proof, spark, truth, "rolled back duckdb", 6, times=1)
-    finish(proof, spark, truth, 8)
 
 
 @pytest.mark.soak
@@ -257,12 +264,13 @@ def test_a_start_killed_at_any_step_of_its_take_over_leaves_it_to_the_next(
     proof.inputs(4)
     for step in steps_of_a_take_over(proof.targets):
         assert proof.dies(step, 1), f"the first of all, {step}"
+    finish(proof, spark, truth, 4)
     steps = steps_of_a_take_over(proof.targets, goes_back=lose and "kafka" not in kinds)
     for number, step in enumerate(steps):
-        proof.inputs(3 * number + 4)
+        proof.inputs(4 * number + 8)
         leave_off(proof, spark, lose=lose)
         assert proof.dies(step, 1), step
-    finish(proof, spark, truth, 3 * len(steps) + 4)
+    finish(proof, spark, truth, 4 * len(steps) + 8)
 
 
 @pytest.mark.soak
@@ -273,9 +281,10 @@ def test_a_start_that_slept_at_any_step_of_its_take_over_and_was_overtaken_is_fe
     spark: SparkSession, prove: Prove, truth: Truth, kinds: tuple[str, ...], lose: bool
 ) -> None:
     proof = prove(*kinds)
+    finish(proof, spark, truth, 4)
     steps = steps_of_a_take_over(proof.targets, goes_back=lose and "kafka" not in kinds)
     for number, step in enumerate(steps):
-        proof.inputs(5 * number + 5)
+        proof.inputs(5 * number + 9)
         leave_off(proof, spark, lose=lose)
-        overtake(proof, spark, truth, step, 5 * number + 5, times=1)
-    finish(proof, spark, truth, 5 * len(steps) + 5)
+        overtake(proof, spark, truth, step, 5 * number + 9, times=1)
+    finish(proof, spark, truth, 5 * len(steps) + 9)
