@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -109,11 +110,17 @@ class Place:
                 writer = pipeline.query(**pipeline.sources).writeStream.foreachBatch(collect)
                 writer = writer.option("checkpointLocation", str(plain.home)).trigger(availableNow=True)
                 writer.start().awaitTermination()
-        return sorted((json.dumps({"end": f"{w.end}+00:00", "start": f"{w.start}+00:00"}), *more) for w, *more in found)
+        return sorted((_window(window), *more) for window, *more in found)
 
     def rows(self, name: str = "log", suffix: str = "") -> list[tuple[object, ...]]:
         with closing(sqlite3.connect(self.root / f"{name}{suffix}.db")) as db:
             return sorted(db.execute("SELECT window, key, n, total FROM sums").fetchall())
+
+
+def _window(window: Any) -> str:
+    """A window as SQLite holds it."""
+    ends = ((name, f"{getattr(window, name):%Y-%m-%dT%H:%M:%S.%fZ}") for name in ("start", "end"))
+    return json.dumps(dict(ends), separators=(",", ":"))
 
 
 def die_at(step: str, times: int, pipeline: Pipeline) -> None:
