@@ -316,10 +316,7 @@ class SourceCleans(Refused):
     clean: str
     code = "HF-5031"
     template = "source {source!r} of {pipeline!r} has cleanSource={clean}: a start of Spark takes files away there"
-    advice = (
-        "Nothing was touched. Drill without --start, which proves every byte; or give it a pipeline of the same name "
-        "whose source is read without cleanSource."
-    )
+    advice = "Drill without --start, which proves every byte, or with a pipeline that reads it without cleanSource."
 
 
 @dataclass(eq=False)
