@@ -142,7 +142,7 @@ CHANGES = _table(
     Change(
         "setting",
         "kept from the checkpoint",
-        "a setting that Spark pins in the offset log",
+        "a setting that Spark pins with the state",
         "Spark takes the checkpoint's value, whatever the session says",
     ),
 )
