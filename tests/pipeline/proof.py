@@ -129,12 +129,13 @@ class Truth:
     def __call__(self, files: int, output_mode: str = "append") -> list[Row]:
         return self.cut((files, 1), output_mode=output_mode)
 
-    def cut(self, *parts: tuple[int, int], output_mode: str = "append") -> list[Row]:
+    def cut(self, *parts: tuple[int, int], output_mode: str = "append", every_version: bool = False) -> list[Row]:
         """Each part is up to how many files it reads, and how many of them make a batch.
 
-        In mode complete the last batch has it all, in mode update each has what became of some keys.
+        In mode complete the last batch has it all, in mode update each has what became of some keys: the last of it,
+        or `every_version`.
         """
-        known = (parts, output_mode)
+        known = (parts, output_mode, every_version)
         if known not in self._known:
             found: list[Row] = []
             place = self._root / f"{len(self._known)}"
@@ -142,7 +143,7 @@ class Truth:
             def collect(batch: DataFrame, _epoch: int) -> None:
                 rows = [*map(_row, batch.collect())]
                 new = {row[:2] for row in rows}
-                if output_mode != "append":
+                if output_mode != "append" and not every_version:
                     found[:] = [row for row in found if output_mode == "update" and row[:2] not in new]
                 found.extend(rows)
 
