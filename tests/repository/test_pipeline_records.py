@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast
 from builders import NAME, filled, flip, keys, look, make_repo, plain_manifest, save, seed_checkpoints, start
 from holdfast.errors import DamagedRecord, MissingRecords, ObjectMissing, OutcomeUnknown, PipelineMissing
 from holdfast.ids import new_token
@@ -11,7 +12,8 @@ from holdfast.records import Base, Decision, Pin, Savepoint, VoidSlot, seal
 from holdfast.recovery import Demands
 from holdfast.repository.pipeline import MAYBE_VOID, PipelineRecords
 from holdfast.store import ObjectInfo, Store, open_store
-from holdfast.testing.faults import CountingStore, LateStore
+from holdfast.store.memory import MemoryStore
+from holdfast.testing.faults import Around, CountingStore, LateStore
 
 
 def of(store: Store) -> PipelineRecords:
@@ -307,3 +309,17 @@ def test_foreign_objects_are_neither_listed_nor_in_the_way() -> None:
     assert len(look(repo).checkpoints()) == 2
     with start(repo) as run:
         assert run.generation == 1
+
+
+def test_a_pipeline_that_is_made_while_it_is_looked_for_is_no_damage() -> None:
+    class MadeMeanwhile(Around):
+        """Somebody makes the pipeline between the look for its identity and the listing."""
+
+        def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+            holdfast.open(self.inner).pipeline("p").records.ensure_identity()
+            return self.inner.list(prefix, start_after)
+
+    inner = MemoryStore()
+    holdfast.open(inner, create=True)
+    records = holdfast.open(MadeMeanwhile(inner)).pipeline("p").records
+    assert records.identity() == holdfast.open(inner).pipeline("p").records.identity()

@@ -78,9 +78,13 @@ class PipelineRecords(ForgettingRecords):
             return self.read(self.keys.identity, PipelineRecord)
         except ObjectMissing:
             # Not by folders: some servers still name one whose last object is gone.
-            if self.store.list(self.keys.prefix):
-                raise MissingRecords(self.keys.prefix, "there are records, but pipeline.json is gone") from None
-            raise PipelineMissing(self.name, ()) from None
+            if not self.store.list(self.keys.prefix):
+                raise PipelineMissing(self.name, ()) from None
+        try:
+            # It stands before anything else does: whoever makes the pipeline right now has made it by this look.
+            return self.read(self.keys.identity, PipelineRecord)
+        except ObjectMissing:
+            raise MissingRecords(self.keys.prefix, "there are records, but pipeline.json is gone") from None
 
     def ensure_identity(self) -> PipelineRecord:
         """Make the pipeline if it is not there; whoever is first gives it its id."""
