@@ -12,7 +12,7 @@ import pytest
 from holdfast.decide.chain import NOTHING
 from holdfast.errors import SinkUnfit
 from holdfast.sinks import Postgres
-from holdfast.sinks.contract import Target, WriteMode, what_bars
+from holdfast.sinks.contract import WriteMode, what_bars
 from holdfast.testing.sinks import SCHEMA, holder, stage, step, words
 from servers.postgres import PASSWORD
 from sinks.postgres_hands import Opened, Run, left_over, put
@@ -194,15 +194,3 @@ def test_rows_that_others_put_into_a_table_that_is_written_as_a_whole_are_told(
     run("INSERT INTO words VALUES (9, 'theirs')")
     run("UPDATE words SET word = 'theirs' WHERE id = 3")
     assert list(sink.foreign_since(first)) == ["2 rows changed in words"]
-
-
-def test_kept_rows_of_a_version_that_knew_no_transactions_bar_no_way(opened: Opened, run: Run, tmp_path: Path) -> None:
-    sink = opened(mode="upsert", key=["id"])
-    targets = [put(sink, epoch, stage(tmp_path, words(1, word=f"{epoch}-"))) for epoch in range(2)]
-    run("ALTER TABLE words_holdfast_before DROP COLUMN _holdfast_xid")
-    assert list(sink.foreign_since(targets[0])) == []
-    put(sink, 2, stage(tmp_path, words(2)))
-    assert list(sink.foreign_since(targets[0])) == []
-    sink.roll_back(targets[0])
-    assert run("SELECT id, word FROM words") == [(1, "0-1")]
-    assert sink.why_not_back(Target(step(0).after, 0)) is None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast.decide.chain import NOTHING
 from holdfast.errors import SinkUnfit
 from holdfast.sinks import DuckDB, Postgres, SQLite
-from holdfast.sinks.contract import Target
+from holdfast.sinks.contract import Target, what_bars
 from holdfast.sinks.sql import SqlSink
 from holdfast.testing.sinks import holder, stage, step
 
@@ -239,3 +239,122 @@ def test_going_back_always_gives_what_stood_there_whatever_columns_came_and_went
 def test_names_of_our_own_and_no_name_at_all_are_refused_before_anything_runs(place: Place, name: str) -> None:
     with pytest.raises(SinkUnfit):
         place.sink().check(TWO.append(pa.field(name, pa.int64())))
+
+
+# ---- rows of others ----
+
+
+def theirs(sink: SqlSink, target: Target) -> list[str]:
+    return list(sink.foreign_since(target))
+
+
+def test_rows_that_others_changed_or_took_out_are_told_and_not_lost_without_a_word(
+    place: Place, tmp_path: Path
+) -> None:
+    sink = place.sink(mode="upsert", key=["id"])
+    first = put(sink, 0, tmp_path, *({"id": key, "a": "0"} for key in (1, 2, 3, 4)))
+    second = put(sink, 1, tmp_path, *({"id": key, "a": None if key == 3 else "1"} for key in (1, 2, 3, 5)))
+    place.run("INSERT INTO t (id, a) VALUES (9, 'theirs')")
+    place.run("UPDATE t SET a = 'theirs' WHERE id = 4")
+    assert theirs(sink, first) == [], "no row that goes back"
+    place.run("UPDATE t SET a = 'theirs' WHERE id IN (3, 5)")
+    place.run("DELETE FROM t WHERE id = 2")
+    assert theirs(sink, second) == [], "nothing has to go"
+    assert theirs(sink, first) == ["2 rows changed in t", "1 rows taken out in t"]
+    assert "2 rows changed in t" in (what_bars(sink, first) or "")
+    assert what_bars(sink, first, discard_foreign=True) is None
+    put(sink, 2, tmp_path, {"id": 3, "a": "2"})
+    assert theirs(sink, second) == []
+    sink.roll_back(second)
+    assert place.run("SELECT a FROM t WHERE id = 3") == [("theirs",)], "as it was found"
+    sink.roll_back(first)
+    assert place.run("SELECT id, a FROM t ORDER BY 1") == [(1, "0"), (2, "0"), (3, "0"), (4, "theirs"), (9, "theirs")]
+
+
+def test_rows_that_others_put_into_a_table_that_is_written_as_a_whole_are_told(place: Place, tmp_path: Path) -> None:
+    sink = place.sink(mode="overwrite")
+    first = put(sink, 0, tmp_path, {"id": 1, "a": "0"}, {"id": 2, "a": "0"})
+    second = put(sink, 1, tmp_path, {"id": 3, "a": "1"})
+    put(sink, 2, tmp_path, {"id": 4, "a": "2"}, {"id": 5, "a": None})
+    assert theirs(sink, first) == []
+    sink.roll_back(second)
+    assert theirs(sink, first) == [], "put back by the sink itself"
+    place.run("INSERT INTO t (id, a) VALUES (9, NULL)")
+    assert len(theirs(sink, first)) == 1
+    put(sink, 2, tmp_path, {"id": 4, "a": "2"})
+    assert theirs(sink, first) == [], "the epoch took their rows"
+    place.run("UPDATE t SET a = 'theirs'")
+    assert len(theirs(sink, first)) == 1
+    assert "discard_foreign" in (what_bars(sink, first) or "")
+
+
+def test_a_table_of_one_row_and_one_of_none_are_told_apart(place: Place, tmp_path: Path) -> None:
+    sink = place.sink(mode="overwrite")
+    first = put(sink, 0, tmp_path, {"id": 1, "a": "0"})
+    put(sink, 1, tmp_path, {"id": None, "a": None})
+    assert theirs(sink, first) == []
+    place.run("INSERT INTO t VALUES (NULL, NULL)")
+    assert len(theirs(sink, first)) == 1
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_columns_that_come_and_go_are_no_change_by_others(place: Place, tmp_path: Path, steps: int) -> None:
+    place.run("CREATE TABLE t (id BIGINT PRIMARY KEY, a TEXT, b TEXT DEFAULT 'new')")
+    sink = place.sink(mode="upsert", key=["id"])
+    first = put(sink, 0, tmp_path, {"id": 1, "a": "0"})
+    targets = [put(sink, 1, tmp_path, {"id": 1, "a": "1"}, {"id": 2, "a": "1"})]
+    place.run("UPDATE t SET b = 'mine' WHERE id = 2")
+    targets.append(put(sink, 2, tmp_path, {"id": 1, "a": "2", "b": "q"}, {"id": 3, "a": "2", "b": None}))
+    targets.append(put(sink, 3, tmp_path, {"id": 4, "a": "3"}, {"id": 3, "a": "3"}))
+    if "postgres" not in sink.target:
+        # There any change of a row counts, whichever column it is of.
+        assert theirs(sink, first) == []
+    for target in reversed(targets[-1 - steps : -1]):
+        sink.roll_back(target)
+    if "postgres" not in sink.target:
+        assert theirs(sink, first) == []
+    place.run("UPDATE t SET a = 'theirs' WHERE id = 1")
+    assert theirs(sink, first)[0].endswith("changed in t")
+
+
+def test_a_table_with_very_many_columns_is_looked_at_too(tmp_path: Path) -> None:
+    wide = {"id": 1} | {f"c{number}": f"{number}" for number in range(1200)}
+    for kind in _FILES.values():
+        with closing(kind(tmp_path / f"{kind.__name__}.db", "t", mode="upsert", key=["id"])) as sink:
+            sink.fence(holder(0), NOTHING)
+            first = put(sink, 0, tmp_path, wide)
+            put(sink, 1, tmp_path, wide | {"c7": "other"})
+            assert theirs(sink, first) == []
+
+
+CHANGES = {
+    "two columns swapped": ("UPDATE t SET a = b, b = a", {"a": "x", "b": "y"}),
+    "empty text for nothing": ("UPDATE t SET a = ''", {"a": None, "b": "y"}),
+    "nothing for empty text": ("UPDATE t SET a = NULL", {"a": "", "b": "y"}),
+    "the case of a letter": ("UPDATE t SET a = 'X'", {"a": "x", "b": "y"}),
+    "a space at the end": ("UPDATE t SET a = 'x '", {"a": "x", "b": "y"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_least_change_is_a_change(place: Place, tmp_path: Path, change: str) -> None:
+    statement, row = CHANGES[change]
+    sink = place.sink(mode="upsert", key=["id"])
+    first = put(sink, 0, tmp_path, {"id": 1, "a": "before", "b": "before"})
+    put(sink, 1, tmp_path, {"id": 1, **row})
+    assert theirs(sink, first) == []
+    place.run(statement)
+    assert theirs(sink, first) == ["1 rows changed in t"]
+
+
+def test_what_an_older_version_kept_bars_no_way(place: Place, tmp_path: Path) -> None:
+    sink = place.sink(mode="upsert", key=["id"])
+    targets = [put(sink, epoch, tmp_path, {"id": 1, "a": f"{epoch}"}) for epoch in range(2)]
+    mark = "_holdfast_xid" if "postgres" in sink.target else "_holdfast_wrote"
+    place.run(f"ALTER TABLE t_holdfast_before DROP COLUMN {mark}")
+    place.run("UPDATE t SET a = 'theirs'")
+    assert theirs(sink, targets[0]) == []
+    put(sink, 2, tmp_path, {"id": 2, "a": "2"})
+    assert theirs(sink, targets[0]) == []
+    sink.roll_back(targets[0])
+    assert place.run("SELECT id, a FROM t") == [(1, "0")]

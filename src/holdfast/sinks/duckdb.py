@@ -18,9 +18,9 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.ids import new_token
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import SqlSink
+from holdfast.sinks.sql_file import SqlFile
 from holdfast.sinks.sql_marker import Database
-from holdfast.sinks.sql_rows import Column, listed, quoted, remembering
+from holdfast.sinks.sql_rows import Column, listed, literal, quoted, remembering
 
 __all__ = ["DuckDB"]
 
@@ -53,7 +53,7 @@ _TAKEN_BY = {
 _FILED = "database_name = 'filed' AND schema_name = 'main' AND lower(table_name) = lower(?1)"
 
 
-class DuckDB(SqlSink):
+class DuckDB(SqlFile):
     """Rows in a table of a DuckDB file; both are made if they are not there. Nested values stay nested.
 
     DuckDB lets one process at a time write to a file, and nobody read meanwhile: the file is open only while an epoch
@@ -137,7 +137,7 @@ class DuckDB(SqlSink):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                cursor.execute(f"ATTACH '{where.replace(chr(39), chr(39) * 2)}' AS filed{options}")
+                cursor.execute(f"ATTACH {literal(where)} AS filed{options}")
                 return
             except duckdb.Error as error:
                 # One that another process holds, or another connection of this one.
@@ -230,6 +230,11 @@ class DuckDB(SqlSink):
 
     def _staged(self, stage: str) -> str:
         return f"memory.main.{quoted(stage)}"
+
+    def _number(self, column: str, value: str) -> str:
+        # Not hash(), which another version may answer otherwise.
+        named = f"{literal(column + '=')} || CAST({value} AS VARCHAR)"
+        return f"COALESCE(CAST(md5_number_lower({named}) % 2147483648 AS BIGINT), 0)"
 
     def _primary_key(self, schema: pa.Schema) -> Sequence[str]:
         """None on nested columns, which DuckDB has no index for; rows are told apart by them all the same."""

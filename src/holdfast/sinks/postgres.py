@@ -19,7 +19,7 @@ from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
 from holdfast.sinks.postgres_types import are_taken, fits, surely_fit_a_row, type_of
 from holdfast.sinks.sql import EPOCH, SqlSink
 from holdfast.sinks.sql_marker import MARKERS, Database, Standing
-from holdfast.sinks.sql_rows import Column, quoted
+from holdfast.sinks.sql_rows import Column, quoted, told
 from holdfast.sinks.staged import Staged, StagedRows
 
 __all__ = ["Postgres"]
@@ -119,21 +119,6 @@ class Postgres(SqlSink):
             return f"{self.table} has row security, and rows that the user may not see would stay"
         return None
 
-    def foreign_since(self, target: Target) -> Sequence[str]:
-        with self._reading() as db:
-            found, table, before = self._marker(db), self._named(self.table), self._named(self._before)
-            goes = found is not None and found.marker.at.epoch > target.at.epoch and self.mode != "append"
-            if not goes or XID not in self._columns(db, self._before) or not self._columns(db, self.table):
-                return ()
-            if not catalog.may_see_all(db, table):
-                return [f"changes in {self.table}, if any: the user may not read all of it, and they can't be told"]
-            if self.mode == "upsert":
-                changed, taken = changed_by_others(db, table, before, self.key, target.at.epoch)
-            else:
-                changed, taken = written_by_others(db, table, before), 0
-        told = {"changed": changed, "taken out": taken}
-        return [f"{count} rows {what} in {self.table}" for what, count in told.items() if count]
-
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         if not self._goes_directly(rows):
             return super().prepare(step, rows)
@@ -219,6 +204,16 @@ class Postgres(SqlSink):
         return self._named(stage)
 
     # ---- rows ----
+
+    def _changed_by_others(self, db: Database, epoch: int) -> Sequence[str]:
+        table, before = self._named(self.table), self._named(self._before)
+        if XID not in self._columns(db, self._before):
+            return ()
+        if not catalog.may_see_all(db, table):
+            return [f"changes in {self.table}, if any: the user may not read all of it, and they can't be told"]
+        if self.mode == "upsert":
+            return told(self.table, *changed_by_others(db, table, before, self.key, epoch))
+        return told(self.table, written_by_others(db, table, before))
 
     def _goes_directly(self, rows: StagedRows) -> bool:
         """Whether neither the table nor the server can refuse the rows: then they need not be loaded before.

@@ -57,6 +57,10 @@ class SqlSink(SqlRows):
         """A connection for looking only."""
 
     @abstractmethod
+    def _changed_by_others(self, db: Database, epoch: int) -> Sequence[str]:
+        """What others have changed since in rows that were written after an epoch, in words."""
+
+    @abstractmethod
     def _type(self, field: pa.Field) -> str:
         """What a column of this kind is called here. Raises SinkUnfit for one that has no place."""
 
@@ -187,6 +191,15 @@ class SqlSink(SqlRows):
         if target.at.epoch < found.kept_from:
             return f"rows from before epoch {found.kept_from} are kept no more"
         return self._why_not_undone(db, target.at.epoch)
+
+    def foreign_since(self, target: Target) -> Sequence[str]:
+        with self._reading() as db:
+            found = self._marker(db)
+            goes = found is not None and found.marker.at.epoch > target.at.epoch
+            # Rows that others append carry no epoch, and stay.
+            if not goes or self.mode == "append" or not self._columns(db, self.table):
+                return ()
+            return self._changed_by_others(db, target.at.epoch)
 
     def roll_back(self, target: Target) -> None:
         with self._transaction() as db:

@@ -12,7 +12,7 @@ from holdfast.errors import SinkUnfit
 from holdfast.sinks.contract import Sink, WriteMode
 from holdfast.sinks.sql_marker import Database
 
-__all__ = ["EPOCH", "EXISTED", "Column", "SqlRows", "listed", "quoted", "remembering"]
+__all__ = ["EPOCH", "EXISTED", "Column", "SqlRows", "listed", "literal", "quoted", "remembering", "told"]
 
 EPOCH = "_holdfast_epoch"
 """The epoch that a row came with, in a table that is appended to."""
@@ -25,8 +25,19 @@ def quoted(*names: str) -> str:
     return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
+def literal(text: str) -> str:
+    """Text as it stands in a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def listed(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def told(table: str, changed: int, taken: int = 0) -> list[str]:
+    """What others did to rows of a table, in words."""
+    counts = {"changed": changed, "taken out": taken}
+    return [f"{count} rows {what} in {table}" for what, count in counts.items() if count]
 
 
 def remembering(rows: Iterable[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:

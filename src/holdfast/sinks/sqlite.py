@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from holdfast.errors import SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import WriteMode
-from holdfast.sinks.sql import Rehearsed, SqlSink
+from holdfast.sinks.sql import EPOCH, Rehearsed
+from holdfast.sinks.sql_file import SqlFile
 from holdfast.sinks.sql_marker import Database
-from holdfast.sinks.sql_rows import Column, listed, quoted
-from holdfast.sinks.sqlite_values import affinity, type_of, values_of
+from holdfast.sinks.sql_rows import Column, listed, literal, quoted
+from holdfast.sinks.sqlite_values import affinity, number_of, type_of, values_of
 
 __all__ = ["SQLite"]
 
@@ -27,11 +28,13 @@ PATIENCE_SECONDS = 30.0
 
 _RULES = re.compile(r"\b(CHECK|UNIQUE|REFERENCES|NOT\s+NULL|COLLATE|STRICT|AS\s*\()", re.IGNORECASE)
 """Words with which a table says that it does not take every row."""
+_NUMBER = "holdfast_number"
+"""What `number_of` is called in a statement."""
 _UNFIT = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 """What will not do at another time either."""
 
 
-class SQLite(SqlSink):
+class SQLite(SqlFile):
     """Rows in a table of a SQLite file; both are made if they are not there.
 
     Times are text in UTC, decimals text with all their digits, and nested values JSON, since SQLite has no such types;
@@ -187,6 +190,16 @@ class SQLite(SqlSink):
         with self._turn:
             self._stages.execute(f"DROP TABLE IF EXISTS main.{quoted(stage)}")
 
+    def _make_room(self, db: Database, columns: list[str]) -> list[str]:
+        kept = super()._make_room(db, columns)
+        index, by_epoch = quoted(f"{self._before}_epochs"), f"{quoted(self._before)} ({quoted(EPOCH)})"
+        # Each commit looks for the rows of one epoch among all that are kept.
+        db.execute(f"CREATE INDEX IF NOT EXISTS filed.{index} ON {by_epoch}")
+        return kept
+
+    def _number(self, column: str, value: str) -> str:
+        return f"{_NUMBER}({literal(column)}, {value})"
+
     def _named(self, table: str) -> str:
         return f"filed.{quoted(table)}"
 
@@ -213,4 +226,6 @@ class _Connection:
 
 
 def _connect() -> sqlite3.Connection:
-    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.create_function(_NUMBER, 2, number_of, deterministic=True)
+    return connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 
 from holdfast.sinks.json_text import json_text
 
-__all__ = ["affinity", "type_of", "values_of"]
+__all__ = ["affinity", "number_of", "type_of", "values_of"]
 
 _AFFINITIES = [
     ("INT", "INTEGER"),
@@ -59,6 +60,13 @@ def values_of(column: pa.Array) -> list[Any]:
     if pa.types.is_decimal(kind):
         return [None if value is None else f"{value:f}" for value in column.to_pylist()]
     return list(column.to_pylist())
+
+
+def number_of(column: str, value: Any) -> int:
+    """What stands for a value of a column, from 0 to 2**31 - 1; see `SqlFile`."""
+    if value is None:
+        return 0
+    return zlib.crc32(f"{column}={value!r}".encode(errors="surrogatepass")) & 0x7FFF_FFFF
 
 
 def _digits(column: pa.Array) -> list[Any]:
