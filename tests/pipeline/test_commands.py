@@ -43,6 +43,18 @@ def another():
     return place.pipeline(place.sinks("-fork"), name="fork")
 
 
+def chatty():
+    made = pipeline()
+    query = made.query
+
+    def told(*frames, **more):
+        print("looking at it")
+        return query(*frames, **more)
+
+    made.query = told
+    return made
+
+
 def tables():
     sinks = {"delta": Delta(str(here / "delta")), "iceberg": Iceberg(catalog, "ns.sums")}
     return Place(here, start_session()).pipeline(sinks)
@@ -103,6 +115,15 @@ def test_a_pipeline_is_run_rewound_and_forked_by_its_name(place: Place) -> None:
     other = invoke("run", "job:another", "--trigger", "now")
     assert other.code == 0, other.err
     assert set(place.rows("log", "-fork")) <= set(rows)
+
+
+def test_what_a_query_prints_goes_to_stderr_and_the_document_stays_whole(place: Place) -> None:
+    place.inputs(2)
+    place.run(every="1 batch", home=place.root / ".holdfast" / "sums")
+    back = ("rewind", "job:chatty", "--to", "epoch:1", "--accept", "query")
+    for verb in (("plan", "job:chatty"), ("list", "--reach", "job:chatty"), (*back, "--dry-run"), back):
+        told = invoke(*verb, "--json")
+        assert (isinstance(json.loads(told.out), dict), "looking at it" in told.err) == (True, True), (verb, told)
 
 
 def test_a_fork_with_too_little_said_is_told_what_to_say(place: Place) -> None:

@@ -77,15 +77,18 @@ def _refuse(said: Mapping[str, Any], why: str) -> None:
 
 
 def _fork_pipeline(session: Session, target: str, to: str, dry_run: bool, **said: Any) -> None:
-    from holdfast.cli.loading import load_pipeline
+    from holdfast.cli.loading import load_pipeline, said_aside
     from holdfast.cli.plan import show_plan
 
     repository = session.repository()
     pipeline = load_pipeline(target)
     if dry_run:
-        show_plan(session, pipeline.plan(repository, of=to, **said))
+        with said_aside():
+            plan = pipeline.plan(repository, of=to, **said)
+        show_plan(session, plan)
         return
-    checkpoint = pipeline.fork(repository, of=to, **said)
+    with said_aside():
+        checkpoint = pipeline.fork(repository, of=to, **said)
     name = f"{pipeline.name}@slot:{checkpoint.slot}"
     if session.as_json:
         session.document({"pipeline": pipeline.name, "of": to, "checkpoint": name, "epoch": checkpoint.epoch})

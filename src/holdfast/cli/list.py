@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.loading import load_pipeline
+from holdfast.cli.loading import load_pipeline, said_aside
 from holdfast.cli.render import Cell, Column, Styled
 from holdfast.text import age, short_ids, size
 
@@ -80,7 +80,8 @@ def _list_reach(session: Session, pipeline: str) -> None:
     repository = session.repository()
     if ":" in pipeline:
         asked = load_pipeline(pipeline)
-        found = asked.reach(repository)
+        with said_aside():
+            found = asked.reach(repository)
         if session.as_json:
             session.document({"pipeline": asked.name, "reach": [each.document() for each in found]})
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.loading import TARGET, load_pipeline
+from holdfast.cli.loading import TARGET, load_pipeline, said_aside
 from holdfast.cli.render import Styled
 from holdfast.cli.run import HOME
 
@@ -47,7 +47,8 @@ def command(
     repository = session.repository()
     pipeline = load_pipeline(target)
     word = to.removeprefix(f"{pipeline.name}@") if to is not None else None
-    plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=dict(dir_option))
+    with said_aside():
+        plan = pipeline.plan(repository, to=word, checkpoint_dir=checkpoint_dir, options=dict(dir_option))
     show_plan(session, plan)
 
 

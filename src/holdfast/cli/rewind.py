@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.common import Session, verb
-from holdfast.cli.loading import TARGET, load_pipeline
+from holdfast.cli.loading import TARGET, load_pipeline, said_aside
 from holdfast.cli.plan import show_plan
 from holdfast.cli.run import ACCEPT, DISCARD, HOME, show_recovery
 
@@ -51,9 +51,12 @@ def command(
     said: dict[str, Any] = {"to": word, "checkpoint_dir": checkpoint_dir, "options": dict(dir_option)}
     said |= {"accept": accept, "discard_foreign": discard_foreign}
     if dry_run:
-        show_plan(session, pipeline.plan(repository, **said))
+        with said_aside():
+            plan = pipeline.plan(repository, **said)
+        show_plan(session, plan)
         return
-    done = pipeline.rewind(repository, **said)
+    with said_aside():
+        done = pipeline.rewind(repository, **said)
     if session.as_json:
         session.document(asdict(done) | {"replays": len(done.replays)})
     else:
