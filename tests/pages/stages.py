@@ -155,7 +155,10 @@ def quickstart(play: Play) -> None:
     stored = holdfast.open("repository")
     assert set(stored.pipeline("orders").savepoints()) == {"first", "second", "third"}
     assert play.names["query"].lastProgress["batchId"] > stored.find("orders@third").epoch
-    assert set(stored.pipeline("sales").savepoints()) == {"good", "bad"}
+    sales = stored.pipeline("sales")
+    assert set(sales.savepoints()) == {"good", "bad"}
+    assert sales["bad"].epoch > sales["good"].epoch
+    assert sales["bad"].slot not in {checkpoint.slot for checkpoint in sales.checkpoints()}, "abandoned"
     table = DeltaTable("out/sales").to_pyarrow_table().sort_by("sku").to_pydict()
     with duckdb.connect("out/sales.duckdb") as db:
         assert db.execute("SELECT sku, count FROM sales ORDER BY sku").fetchall() == [
@@ -368,6 +371,13 @@ def operations(play: Play) -> None:
     play.stands_for['["holdfast", '] = f'["{bin_folder}/holdfast", '
     play.python(2)
     assert play.names["late"] == []
+    with repository.pipeline("broken").recover() as checkpointer:
+        checkpointer.save_manifest(checkpointer.begin(0))
+    for manifest in (play.here / "repository/pipelines/broken/checkpoints").rglob("*.json"):
+        manifest.write_bytes(manifest.read_bytes()[:100])
+    play.python(2)
+    assert play.names["late"] == ["broken"], "the others are told all the same"
+    shutil.rmtree(play.here / "repository/pipelines/broken")
     sys.modules["jobs.orders"].pipeline = real  # type: ignore[attr-defined]
     prune, listing, _submit, run = (block.commands[0] for block in play.page.of("bash"))
     play.stands_for["--metrics-port 9108"] = "--metrics-port 0 --trigger now"
