@@ -16,6 +16,7 @@ from holdfast.errors import (
     NameTaken,
     ObjectMissing,
     StoreError,
+    WrongKey,
 )
 from holdfast.ids import new_token, now_ms, whoami
 from holdfast.layout import Slot, check_name
@@ -140,8 +141,9 @@ def waiting_requests(records: PipelineRecords) -> list[Request]:
 def _request(records: PipelineRecords, key: str) -> Request | None:
     try:
         return records.read(key, Request)
-    except (ObjectMissing, DamagedRecord, FormatTooNew):
-        # Taken back by whoever asked, or nothing that can be answered: `check` reports it, and checkpoints go on.
+    except (ObjectMissing, DamagedRecord, FormatTooNew, WrongKey):
+        # Taken back by whoever asked, or nothing that can be answered: `check` reports it, and checkpoints go on, also
+        # those of a run that has the key of before a rotation.
         return None
 
 

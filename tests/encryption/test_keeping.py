@@ -26,6 +26,7 @@ from holdfast.errors import (
     WrongKey,
 )
 from holdfast.layout import REPOSITORY, RINGS, Slot, ring_key
+from holdfast.names import ask
 from holdfast.records import RepositoryRecord, seal, unseal
 from holdfast.repository.root import init_repository
 from holdfast.store import Buffer, Store, open_store
@@ -369,6 +370,17 @@ def test_a_run_that_goes_on_through_a_rotation_publishes_what_everybody_reads(re
         save(run, 4)
     assert epochs(look(opened(store, OTHER))) == [0, 1, 2, 3, 4]
     assert look(opened(store, OTHER)).check(read_percent=100).damaged == []
+
+
+def test_a_request_that_a_run_can_not_read_after_a_rotation_stops_no_checkpoint(repo: Repository, store: Store) -> None:
+    with start(opened(store)) as run:
+        assert repo.keys is not None
+        repo.keys.rotate(OTHER)
+        ask(look(opened(store, OTHER)).records, "asked")
+        save(run, 3)
+        save(run, 4)
+    assert epochs(look(opened(store, OTHER))) == [0, 1, 2, 3, 4]
+    assert look(opened(store, OTHER)).savepoints() == {}
 
 
 def test_of_two_who_change_the_keys_at_once_one_is_told(repo: Repository, store: Store) -> None:

@@ -239,6 +239,25 @@ def test_damage_is_told_and_over_only_once_the_very_bytes_are_good_again(cluster
         cluster.until_told("firing damage/orders", "resolved damage/orders")
 
 
+@pytest.mark.parametrize("kind", ["drill", "copies.other"])
+def test_damage_that_a_drill_or_a_copy_runs_into_is_told_at_once_and_over_once_it_went_well(
+    cluster: Cluster, kind: str
+) -> None:
+    made = MadeDirectory(cluster.root / "ck" / "orders", operators=0)
+    made.batch()
+    made.batch()
+    holdfast.capture(made.root, cluster.repository, pipeline="orders")
+    holdfast.open(str(cluster.root / "other"), create=True)
+    flip(cluster.pack_of("orders"))
+    url = f'url = "{cluster.root}/other"' if kind != "drill" else ""
+    cluster.write(f"[{kind}]", 'every = "200ms"', url, "[pipelines.orders]", alerts="capture_failures = 0")
+    with cluster.running():
+        cluster.until_told("firing damage/orders")
+    flip(cluster.pack_of("orders"))
+    with cluster.running():
+        cluster.until_told("firing damage/orders", "resolved damage/orders")
+
+
 def test_records_that_are_lost_are_damage_without_any_check(cluster: Cluster) -> None:
     holdfast.capture(cluster.query("orders").root, cluster.repository, pipeline="orders")
     [manifest] = (cluster.root / "repository/pipelines/orders/checkpoints").rglob("*.json")

@@ -245,6 +245,7 @@ class StateUnusable(HoldfastError):
 class VerbFailed(HoldfastError):
     verb: str
     why: str
+    is_damage: bool = False
     code = "HF-1151"
     template = "`{verb}` failed: {why}"
     advice = "The sidecar tries it again by itself. Run it by hand to see more of it."

@@ -21,6 +21,8 @@ class _Known:
     """The damage that the last look ran into."""
     ways_back: list[WayBack] | None = None
     upkeep: dict[str, UpkeepFacts] = field(default_factory=dict)
+    hit: dict[str, str] = field(default_factory=dict)
+    """The damage that upkeep of each kind ran into the last time."""
 
 
 class Known:
@@ -44,27 +46,38 @@ class Known:
             if is_damage:
                 known.broken = why
 
-    def did(self, kind: str, pipeline: str, now_ms: int, error: str | None = None) -> int:
+    def did(self, kind: str, pipeline: str, now_ms: int, error: str | None = None, *, is_damage: bool = False) -> int:
         """Upkeep was carried out, or failed; gives how often in a row it has."""
         with self._lock:
-            upkeep = self._of(pipeline, now_ms).upkeep
-            failing = 0 if error is None else upkeep.get(kind, UpkeepFacts(0, "")).failing + 1
-            upkeep[kind] = UpkeepFacts(failing, error or "")
+            known = self._of(pipeline, now_ms)
+            failing = 0 if error is None else known.upkeep.get(kind, UpkeepFacts(0, "")).failing + 1
+            known.upkeep[kind] = UpkeepFacts(failing, error or "")
+            if error is None:
+                known.hit.pop(kind, None)
+            elif is_damage:
+                known.hit[kind] = error
             return failing
+
+    def has_tried(self, kind: str, pipeline: str) -> bool:
+        """Whether upkeep of a kind was carried out, or failed, since this sidecar began."""
+        with self._lock:
+            return pipeline in self._pipelines and kind in self._pipelines[pipeline].upkeep
 
     def can_go_back(self, pipeline: str, ways: list[WayBack], now_ms: int) -> None:
         with self._lock:
             self._of(pipeline, now_ms).ways_back = ways
 
     def facts(
-        self, member: Member, checked: list[str] | None, *, is_checked: bool, first_seen_ms: int, now_ms: int
+        self, member: Member, checked: list[str] | None, *, is_waiting: bool, first_seen_ms: int, now_ms: int
     ) -> Facts:
-        """All that is known of a pipeline; `checked` is what the last check found, None if there was none."""
+        """All that is known of a pipeline; `checked` is what the last check found.
+
+        With `is_waiting` something that looks for damage has not looked yet.
+        """
         with self._lock:
             known = self._of(member.name, now_ms)
-            found = [known.broken] * bool(known.broken) + (checked or [])
-            # Nothing found means something only once all that looks for damage has looked.
-            has_looked = known.looked and (checked is not None or not is_checked)
+            found = [known.broken] * bool(known.broken) + (checked or []) + [*known.hit.values()]
+            has_looked = known.looked and not is_waiting
             return Facts(
                 member.name,
                 # That it never had a checkpoint is known only once somebody could look.

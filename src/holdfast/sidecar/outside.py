@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.config import CopyTable, DrillTable, ReachTable
 from holdfast.encryption.keys import COMMAND, FILE, TEXT
-from holdfast.errors import VerbFailed
+from holdfast.errors import Damage, VerbFailed
 from holdfast.handles import Repository
 from holdfast.store.address import CloudAddress, read_address
 from holdfast.text import clean
@@ -99,6 +99,7 @@ class _Verb:
         self.words = [*words]
         self.environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
         self._secrets: list[str] = []
+        self._ended = 0
         if (key := outside._repository.key) is not None:
             self._give(TEXT, key.text())
 
@@ -119,18 +120,18 @@ class _Verb:
 
     def run(self, seconds: float) -> Any:
         """Run it to its end; gives the document that it tells."""
-        out, said, ended = self._run(seconds)
+        out, said, self._ended = self._run(seconds)
         try:
             document = msgspec.json.decode(out)
         except msgspec.DecodeError:
             last = f"; the last that it said: {said}" if said else ""
-            raise self.failed(f"it ended with {ended} and told nothing{last}") from None
+            raise self.failed(f"it ended with {self._ended} and told nothing{last}") from None
         if "error" in document:
             raise self.failed(document["error"]["message"])
         return document
 
     def failed(self, why: str) -> VerbFailed:
-        return VerbFailed(self._shown, why)
+        return VerbFailed(self._shown, why, is_damage=self._ended == Damage.exit_code)
 
     def _give(self, variable: str, value: str) -> None:
         self.environment[variable] = value

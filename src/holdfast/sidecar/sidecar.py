@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from holdfast.config import Config, CopyTable
 from holdfast.decide.alerts import Facts, Rules, judge, stand
 from holdfast.decide.schedule import Schedule, ScheduleState, due
-from holdfast.errors import Damage
+from holdfast.errors import Damage, VerbFailed
 from holdfast.gc import Removed
 from holdfast.handles import Repository
 from holdfast.sidecar.events import AlertChanged, Done, Listener, NotYetOurs, Undone
@@ -164,6 +164,12 @@ class Sidecar:
         if member.code is not None and {"way-back", "retention"} & self._config.alerts.rules(None).asked():
             yield "way back", self._reach, self._config.reach.every.ms
 
+    def _is_waiting(self, member: Member) -> bool:
+        """Whether a copy or a drill is still to be made: one that has failed is due at once after a restart."""
+        reads = [(kind, every_ms) for kind, _, every_ms in self._work(member) if kind.startswith(("copy", "drill"))]
+        tried = self._known.has_tried
+        return any(self._is_due(kind, member.name, ms) and not tried(kind, member.name) for kind, ms in reads)
+
     def _check_every(self, pipeline: str, every_ms: int) -> int:
         damaged = self._memory.damaged(pipeline)
         return min(every_ms, CHECK_AGAIN_MS) if damaged and damaged.what else every_ms
@@ -182,7 +188,8 @@ class Sidecar:
         except Halted:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and tried again
-            failing = self._known.did(kind, member.name, self._clock(), said(error))
+            is_damage = isinstance(error, VerbFailed) and error.is_damage
+            failing = self._known.did(kind, member.name, self._clock(), said(error), is_damage=is_damage)
             pause = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failing - 1, 10))
             self._tell(member.name, Undone(kind, said(error), pause))
         else:
@@ -264,7 +271,9 @@ class Sidecar:
             damaged = self._memory.damaged(member.name) if is_checked else None
             checked = None if damaged is None else damaged.what
             seen = self._memory.first_seen(member.name, now)
-            facts = self._known.facts(member, checked, is_checked=is_checked, first_seen_ms=seen, now_ms=now)
+            # Nothing found means something only once all that looks for damage has looked.
+            waiting = (is_checked and checked is None) or self._is_waiting(member)
+            facts = self._known.facts(member, checked, is_waiting=waiting, first_seen_ms=seen, now_ms=now)
             asked.append((facts, self._config.alerts.rules(member.checkpoint_age)))
         scans = Rules(capture_failures=self._config.alerts.capture_failures or None, damage=False, way_back=False)
         roots = [fleet for fleet in self._fleets if fleet.root is not None]
