@@ -58,6 +58,22 @@ def test_an_address_that_others_reach_is_refused_without_a_token(orders: Reposit
     answer = invoke("dashboard", "--host", "0.0.0.0", "--port", "0")
     assert answer.code == 2
     assert "an address that others can reach needs one" in answer.err
+    for way in ("HOLDFAST_DASHBOARD_TOKEN", "--token", "openssl rand -hex 16"):
+        assert way in answer.err
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_an_empty_token_is_none_and_said_to_be_none(orders: Repository, words: list[str]) -> None:
+    process = start("--token", "", *words)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        while words and not said.endswith("}\n"):
+            said += process.stdout.readline()
+        assert ('"read_only": true' if words else "(read only)") in said
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_short_token_is_refused_and_not_repeated(orders: Repository) -> None:

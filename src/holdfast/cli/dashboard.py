@@ -58,6 +58,7 @@ def command(
     from holdfast.errors import LibraryMissing
 
     max_age_ms = parse_duration(max_age) if max_age else None
+    token = token or None  # An empty one, of a variable that is not set for example, is none.
     try:
         from holdfast.dashboard.fleet import Rules
         from holdfast.dashboard.server import serve
@@ -81,7 +82,7 @@ def command(
             repository,
             host=host,
             port=port,
-            token=token or None,
+            token=token,
             names=allow_host,
             rules=Rules(max_age_ms),
             ready=ready,

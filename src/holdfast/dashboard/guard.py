@@ -64,7 +64,11 @@ class Access:
         if token is not None and len(token) < SHORTEST_TOKEN:
             raise BadValue("token", f"it has fewer than {SHORTEST_TOKEN} characters; `openssl rand -hex 16` makes one")
         if token is None and not open_reads:
-            raise BadValue("token", "an address that others can reach needs one")
+            raise BadValue(
+                "token",
+                "an address that others can reach needs one, by HOLDFAST_DASHBOARD_TOKEN or --token; "
+                "`openssl rand -hex 16` makes one",
+            )
         self._token = token
         self.open_reads = open_reads
         self._names = names | {"localhost"}
