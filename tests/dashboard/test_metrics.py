@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from builders import PACKED, make_repo, save
+from builders import PACKED, flip, make_repo, save
 from dashboard.conftest import Client, Serving
 from dashboard.sample import Writer
 from holdfast.dashboard import fleet as fleet_module
@@ -35,7 +35,31 @@ def test_ages_and_sizes_are_told_of_every_pipeline_from_the_repository_alone(fle
     assert found["holdfast_checkpoint_interval_seconds"]["clicks"] == 60
     assert found["holdfast_pipelines"][""] == 7
     assert found["holdfast_pipelines_unread"][""] == 0
-    assert "inventory" not in found["holdfast_last_checkpoint_age_seconds"]
+
+
+def test_a_damaged_newest_checkpoint_leaves_the_age_of_the_last_that_can_be_read_and_no_counter(fleet: Client) -> None:
+    found = figures(fleet)
+    assert found["holdfast_last_checkpoint_age_seconds"]["inventory"] >= 90
+    assert found["holdfast_checkpoint_epoch"]["inventory"] == 12
+    assert found["holdfast_checkpoint_bytes"]["inventory"] > 0
+    assert found["holdfast_processed_records_total"]["orders"] == 73 * 900
+    assert "inventory" not in found["holdfast_processed_records_total"]
+
+
+@pytest.mark.parametrize("lost", ["the identity", "every checkpoint"])
+def test_figures_that_are_not_known_are_left_out(serving: Serving, lost: str) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    it.hint(it.run(0, range(3), 1_000, 1_000))
+    for key in [it.keys.identity] if lost == "the identity" else [it.keys.manifest(Slot(0, n)) for n in range(3)]:
+        flip(repository.store, key, 40)
+    with serving(repository) as client:
+        client.wait_for_the_sweep()
+        found = figures(client)
+    assert found["holdfast_health"] == {"orders/damaged": 1}
+    for name in ("processed_records_total", "checkpoint_bytes", "checkpoint_new_bytes", "last_checkpoint_age_seconds"):
+        assert f"holdfast_{name}" not in found
 
 
 def test_each_pipeline_has_exactly_one_status(fleet: Client) -> None:

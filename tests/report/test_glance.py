@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from builders import make_repo
+from builders import flip, make_repo
 from dashboard.sample import Writer, make_fleet
 from holdfast.epochs import EpochDecision, Link, Staged
 from holdfast.errors import BadName
@@ -48,7 +48,54 @@ def test_a_damaged_newest_checkpoint_is_told_with_all_that_is_known(fleet: Repos
     assert it is not None
     assert it.problem
     assert "does not match" in it.problem or "do not match" in it.problem
-    assert (it.generation, it.newest, it.epoch) == (0, "0-13", None)
+    assert (it.generation, it.newest) == (0, "0-13")
+
+
+def test_where_the_newest_cannot_be_read_the_figures_are_those_of_the_last_that_can(fleet: Repository) -> None:
+    it = glance(fleet.pipeline("inventory"))
+    assert it is not None
+    assert (it.figures_of, it.epoch, it.processed_records) == ("0-12", 12, 12 * 900)
+    assert it.timestamp_ms == it.committed_ms == NOW - 90_000
+    assert it.lag_ms is not None
+    assert it.bytes
+    assert it.sinks == {"lake.orders_by_hour": "committed", "postgres.totals": "committed"}
+    well = glance(fleet.pipeline("orders"))
+    assert well is not None
+    assert well.figures_of == well.newest
+
+
+def test_where_a_generation_has_nothing_that_can_be_read_the_one_before_tells(memory_store: Store) -> None:
+    it = Writer(make_repo(memory_store), "orders", NOW, partitions=1)
+    it.claim(0)
+    it.run(0, range(5), 1_000, 60_000)
+    it.claim(1, "start", Slot(0, 2))
+    it.hint(it.run(1, range(3, 5), 1_000, 1_000, Slot(0, 2)))
+    for number in range(2):
+        flip(memory_store, it.keys.manifest(Slot(1, number)), 40)
+    seen = glance(it.pipeline)
+    assert seen is not None
+    assert (seen.newest, seen.figures_of, seen.epoch) == ("1-1", "0-2", 2)
+
+
+def test_a_look_for_what_can_be_read_ends_where_all_is_damage() -> None:
+    costs = []
+    for generations in (5, 40):
+        store = CountingStore(open_store("memory://"))
+        it = Writer(make_repo(store), "orders", NOW, partitions=1)
+        began = None
+        for generation in range(generations):
+            it.claim(generation, began=began)
+            began = it.run(generation, range(2), 1_000, 1_000, began)
+            it.hint(began)
+            for number in range(2):
+                flip(store, it.keys.manifest(Slot(generation, number)), 40)
+        store.reset()
+        seen = glance(open_url(store).pipeline("orders"))
+        assert seen is not None
+        assert seen.problem
+        assert (seen.figures_of, seen.epoch) == (None, None)
+        costs.append(store.total - generations)  # Each base is read once, and was before.
+    assert costs[0] == costs[1]
 
 
 def test_a_commit_that_is_newer_than_the_newest_checkpoint_is_told(memory_store: Store) -> None:

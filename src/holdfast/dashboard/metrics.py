@@ -25,6 +25,11 @@ def _age(moment: int | None, now: int) -> float | None:
     return None if moment is None else max(0.0, (now - moment) / 1000)
 
 
+def _known(it: Glance, figure: int) -> int | None:
+    """A figure of a checkpoint, if there is one that can be read."""
+    return None if it.figures_of is None else figure
+
+
 GAUGES: list[tuple[str, str, Figure]] = [
     (
         "holdfast_last_commit_age_seconds",
@@ -33,7 +38,7 @@ GAUGES: list[tuple[str, str, Figure]] = [
     ),
     (
         "holdfast_last_checkpoint_age_seconds",
-        "Since the newest checkpoint was taken",
+        "Since the newest checkpoint that can be read was taken",
         lambda it, now: _age(it.timestamp_ms, now),
     ),
     (
@@ -52,8 +57,12 @@ GAUGES: list[tuple[str, str, Figure]] = [
         lambda it, _: it.committed_epoch,
     ),
     ("holdfast_checkpoint_epoch", "The epoch of the newest checkpoint", lambda it, _: it.epoch),
-    ("holdfast_checkpoint_bytes", "Bytes of the newest checkpoint", lambda it, _: it.bytes),
-    ("holdfast_checkpoint_new_bytes", "Bytes that the newest checkpoint brought", lambda it, _: it.bytes_new),
+    ("holdfast_checkpoint_bytes", "Bytes of the newest checkpoint", lambda it, _: _known(it, it.bytes)),
+    (
+        "holdfast_checkpoint_new_bytes",
+        "Bytes that the newest checkpoint brought",
+        lambda it, _: _known(it, it.bytes_new),
+    ),
     (
         "holdfast_checkpoint_seconds",
         "How long the newest checkpoint took until its bytes were durable",
@@ -66,7 +75,8 @@ COUNTERS: list[tuple[str, str, Figure]] = [
     (
         "holdfast_processed_records",
         "Records that the pipeline says it has processed",
-        lambda it, _: it.processed_records,
+        # Not of an older checkpoint either: a counter that falls passes for one that began anew, and all of it for new.
+        lambda it, _: None if it.problem else it.processed_records,
     ),
 ]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import msgspec
 
 from holdfast.checkpoint import Checkpoint
@@ -19,17 +22,22 @@ from holdfast.repository.pipeline import Generations
 __all__ = ["Glance", "glance"]
 
 LOOK_BACK = 8
-"""From how many checkpoints the usual interval is told."""
+"""From how many checkpoints the usual interval is told, and how far back one that can be read is looked for."""
+
+GENERATIONS_BACK = 3
+"""In how many generations, so that a glance at a pipeline that is all damage ends as well."""
 
 
 class Glance(msgspec.Struct, kw_only=True, frozen=True):
     """A pipeline as it stands. `problem` says why the rest could not be told, `problem_key` which object is to blame.
 
+    All figures are those of the checkpoint `figures_of`: the newest, or where that can't be read the last before it
+    that can be.
     `committed_ms` is the last commit that the repository knows of: that of the newest checkpoint, or of an epoch that
-    was decided after it and has arrived in the ledger. `lag_ms` is how far the watermark was behind the clock at the
-    newest checkpoint. `given_up` are slots near the newest that hold no checkpoint and never will.
-    `outlived` is the generation before the newest claim if it took a checkpoint after it, and so was still running: by
-    the clocks of those who wrote them.
+    was decided after it and has arrived in the ledger. `lag_ms` is how far the watermark was behind the clock when the
+    checkpoint was taken, not how far it is now. `given_up` are slots near the newest that hold no checkpoint and never
+    will. `outlived` is the generation before the newest claim if it took a checkpoint after it, and so was still
+    running: by the clocks of those who wrote them.
     """
 
     name: str
@@ -45,6 +53,7 @@ class Glance(msgspec.Struct, kw_only=True, frozen=True):
     origin: str = ""
     is_copy: bool = False
     newest: str | None = None
+    figures_of: str | None = None
     checkpoint_id: str | None = None
     epoch: int | None = None
     timestamp_ms: int | None = None
@@ -96,8 +105,10 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
     records = pipeline.records
     claim = records.claim(known.top) if known.claims else None
     begun = max((g for g, base in known.bases.items() if not base.void), default=None)
-    head, problem, key = _head(latest) if latest else (None, None, None)
+    problem, key = _problem(latest) if latest else (None, None)
     held, void = _around(pipeline, latest.slot) if latest else ([], [])
+    told = _last_readable(pipeline, known, latest.slot, held) if latest and problem else latest
+    head = told.head if told else None
     committed_ms, committed_epoch = _last_commit(pipeline, begun, head)
     return Glance(
         name=pipeline.name,
@@ -113,6 +124,7 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
         origin=known.bases[0].origin if 0 in known.bases else "",
         is_copy=not records.newest_is_local(known),
         newest=str(latest.slot) if latest else None,
+        figures_of=str(told.slot) if told else None,
         checkpoint_id=head.checkpoint_id if head else None,
         epoch=head.epoch if head else None,
         timestamp_ms=head.timestamp_ms if head else None,
@@ -124,7 +136,7 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
         bytes=head.bytes_new + head.bytes_shared if head else 0,
         bytes_new=head.bytes_new if head else 0,
         processed_records=head.processed_records if head else 0,
-        sinks=_sinks(latest) if latest and head else {},
+        sinks=_sinks(told) if told else {},
         sinks_total=head.sinks_total if head else 0,
         committed_ms=committed_ms,
         committed_epoch=committed_epoch,
@@ -135,14 +147,31 @@ def _glance(pipeline: StoredPipeline, pipeline_id: str, known: Generations, late
     )
 
 
-def _head(newest: Checkpoint) -> tuple[Head | None, str | None, str | None]:
-    """The summary of the newest checkpoint, or why it can't be read and what is to blame: the rest is told all the
-    same."""
+def _problem(newest: Checkpoint) -> tuple[str | None, str | None]:
+    """Why the newest checkpoint can't be read and what is to blame, if so: the rest is told all the same."""
     try:
-        return newest.head, None, None
+        _ = newest.head
     except (Damage, FormatTooNew) as error:
         why, key = blame(error)
-        return None, f"checkpoint {newest.slot} is damaged: {why}" if key else why, key
+        return f"checkpoint {newest.slot} is damaged: {why}" if key else why, key
+    return None, None
+
+
+def _last_readable(
+    pipeline: StoredPipeline, known: Generations, newest: Slot, held: Sequence[Slot]
+) -> Checkpoint | None:
+    """The last checkpoint before the newest that can be read: among those around it, or around where it began."""
+    for _ in range(GENERATIONS_BACK):
+        for slot in reversed(held):
+            with suppress(ObjectMissing, Damage, FormatTooNew):
+                pipeline.records.head(slot)
+                return Checkpoint(pipeline, slot)
+        base = known.bases.get(newest.generation)
+        if base is None or base.slot is None:
+            return None
+        newest = base.slot
+        held = _around(pipeline, newest)[0]
+    return None
 
 
 def _outlived(pipeline: StoredPipeline, known: Generations, claim: Claim, latest: Checkpoint | None) -> list[int]:
