@@ -19,7 +19,7 @@ import servers
 from builders import NAME, PACKED, filled, look, make_repo, save
 from dashboard.conftest import TOKEN, Client, Serving
 from dashboard.sample import HOSTILE_KEY, Writer
-from dashboard.views import WAYS, Views, every_view
+from dashboard.views import JOIN, WAYS, Views, every_view
 from holdfast.dashboard import actions
 from holdfast.dashboard import fleet as fleet_module
 from holdfast.layout import Slot
@@ -111,6 +111,11 @@ def test_jobs_tell_hostile_names_as_text(browser: Browser, hostile: Client, monk
         assert "failed" in see_without_harm(opened, failed.headers["location"])
 
 
+CUT_OFF = """all => all.filter(it => it.parentNode.scrollWidth > it.parentNode.clientWidth)
+  .map(it => it.parentNode.getAttribute("aria-label") || it.innerText.slice(0, 40))"""
+"""Tables that are wider than the box that they stand in."""
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Browser, views: Views, way: str) -> None:
     found: list[str] = []
@@ -125,6 +130,7 @@ def test_every_page_is_accessible_and_fits_in_every_light_and_width(browser: Bro
                 found.append(f"{name}: {violation['id']}: {violation['help']} at {where}")
             too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
             found += [f"{name}: wider than the screen"] if page.evaluate(too_wide) else []
+            found += [f"{name}: {what} is cut off" for what in page.locator("table").evaluate_all(CUT_OFF)]
     assert found == []
 
 
@@ -145,6 +151,33 @@ def test_what_a_fault_is_called_stays_on_one_line(browser: Browser, views: Views
         page.goto(views.addresses["job, with faults"])
         lines = page.eval_on_selector_all("td .state", "all => all.map(it => it.getClientRects().length)")
     assert set(lines) == {1}
+
+
+def test_no_table_is_cut_off_between_a_phone_and_a_desk(browser: Browser, views: Views) -> None:
+    found: list[str] = []
+    with context(browser, views.fleet) as opened:
+        page = opened.new_page()
+        for name, address in views.addresses.items():
+            page.goto(address)
+            for width in (761, 800, 900, 1001):
+                page.set_viewport_size({"width": width, "height": 860})
+                found += [f"{name}, {width}: {what}" for what in page.locator("table").evaluate_all(CUT_OFF)]
+    assert found == []
+
+
+@pytest.mark.parametrize("way", ["light", "phone"])
+def test_the_name_of_a_store_stays_on_one_line(browser: Browser, views: Views, way: str) -> None:
+    lines = """all => all.map(it => {
+      const range = document.createRange();
+      range.selectNodeContents(it);
+      return range.getClientRects().length;
+    })"""
+    with context(browser, views.fleet, way) as opened:
+        page = opened.new_page()
+        page.goto(views.addresses["spark, join"])
+        names = page.locator(".stores tbody th")
+        assert names.all_inner_texts() == list(JOIN)
+        assert set(names.evaluate_all(lines)) == {1}
 
 
 def test_no_words_of_the_tree_overlap(browser: Browser, views: Views) -> None:
@@ -198,6 +231,23 @@ def test_a_plot_that_is_wider_than_the_screen_says_that_it_scrolls(browser: Brow
             for plot in page.locator(".plot").all():
                 assert plot.locator(".scroll").evaluate(wider) is scrolls
                 assert plot.locator(".more-aside").is_visible() is scrolls
+
+
+IN_SIGHT = """all => all.map(it => [it.getBoundingClientRect(), it.closest(".scroll").getBoundingClientRect()])
+  .some(([it, box]) => it.right > box.left + 20 && it.left < box.right - 20)"""
+
+
+def test_on_a_phone_a_tree_opens_where_a_branch_was_abandoned(browser: Browser, serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    it.run(0, range(6), 1_000, 90_000)
+    it.claim(1, "rewind", Slot(0, 2))
+    it.hint(it.run(1, range(3, 40), 1_000, 1_000, Slot(0, 2)))
+    with serving(repository, token=TOKEN) as client, context(browser, client, "phone") as opened:
+        page = opened.new_page()
+        page.goto("/pipelines/orders")
+        assert page.locator(".tree .off line").evaluate_all(IN_SIGHT)
 
 
 def test_without_scripts_the_pages_say_the_same(browser: Browser, fleet: Client) -> None:
@@ -328,6 +378,48 @@ def test_a_new_checkpoint_shows_itself_without_a_reload(
         expect(page.locator(".column")).to_have_count(7)
         expect(page.locator("[data-pulse]")).to_have_text("live")
         assert page.evaluate("window.mark") == 1
+
+
+def test_whoever_has_scrolled_back_stays_there_and_whoever_is_at_the_end_follows(
+    browser: Browser, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "FRESH_SECONDS", 0.0)
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=2)
+    it.claim(0)
+    it.hint(it.run(0, range(20), 1_000, 1_000))
+    with serving(repository, token=TOKEN) as client, context(browser, client, "phone") as opened:
+        page = opened.new_page()
+        page.clock.install()
+        page.goto("/pipelines/orders")
+        plot = page.locator("#history .scroll")
+        end = plot.evaluate("it => it.scrollLeft")
+        assert end > 300
+        for count, place, kept in ((21, 120, 120), (22, 1e6, end)):
+            plot.evaluate("(it, place) => { it.scrollLeft = place }", place)
+            it.hint(it.run(0, range(count), 1_000, 0))
+            page.clock.fast_forward(6_000)
+            expect(page.locator(".column")).to_have_count(count)
+            assert plot.evaluate("it => it.scrollLeft") == kept
+
+
+def test_whose_sign_in_has_ended_is_asked_for_another(browser: Browser, serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    with serving(repository, host="0.0.0.0", token=TOKEN) as client, context(browser, client) as opened:
+        page = opened.new_page()
+        page.clock.install()
+        page.goto("/")
+        cookies = opened.cookies()
+        opened.clear_cookies()
+        page.clock.fast_forward(6_000)
+        expect(page.locator("[data-pulse]")).to_have_text("sign in again")
+        opened.add_cookies(cookies)  # type: ignore[arg-type]
+        page.clock.fast_forward(31_000)
+        expect(page.locator("[data-pulse]")).to_have_text("live")
+        opened.clear_cookies()
+        page.clock.fast_forward(6_000)
+        page.get_by_role("link", name="sign in again").click()
+        page.wait_for_url("**/login")
 
 
 def test_a_lost_server_is_told_and_found_again(browser: Browser, serving: Serving) -> None:

@@ -16,6 +16,7 @@ from dashboard.sample import HOSTILE, HOSTILE_KEY, Writer
 from holdfast.dashboard.fleet import Fleet, Rules
 from holdfast.errors import StoreUnavailable
 from holdfast.layout import Slot
+from holdfast.manifest import ConnectorOffset
 from holdfast.store import open_store
 from holdfast.testing.faults import Around
 
@@ -94,6 +95,83 @@ def test_older_checkpoints_stand_beside_their_own_sources_and_sinks(fleet: Clien
 def test_where_the_newest_is_damaged_the_last_that_can_be_read_is_told(fleet: Client) -> None:
     text = words(fleet.get("/pipelines/inventory").text)
     assert "Sinks at 0-12, the last that can be read" in text
+    assert re.search(r"Last checkpoint \S+ \S+ 0-12 , the last that can be read", text)
+    assert "of the watermark, at 0-12" in text
+    assert "Epoch 12 of 0-12" in text
+
+
+def test_lag_is_said_to_be_that_of_a_checkpoint_and_not_of_now(fleet: Client) -> None:
+    assert "of the watermark, at the newest checkpoint" in words(fleet.get("/pipelines/payments").text)
+    overview = fleet.get("/").text
+    assert re.search(r'title="[^"]*at the newest checkpoint, not now">Lag at checkpoint</th>', overview)
+    assert 'data-label="Lag at checkpoint"' in overview
+    described = fleet.get("/openapi.json").document["components"]["schemas"]["Glance"]["description"]
+    assert "when the checkpoint was taken, not how far it is now" in " ".join(described.split())
+
+
+def test_generations_that_are_left_out_are_counted(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    for count, said in ((24, ""), (25, "1 older one is left out here"), (30, "6 older ones are left out here")):
+        for generation in range(count):
+            it.claim(generation)
+        with serving(repository) as client:
+            text = words(client.get("/pipelines/orders").text)
+            assert text.partition("left out")[1] == ("left out" if said else "")
+            assert not said or f"{said}: holdfast show orders --generations --repo memory://" in text
+
+
+def test_offsets_that_are_left_out_are_counted(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    it = Writer(repository, "orders", time.time_ns() // 1_000_000, partitions=1)
+    it.claim(0)
+    for number, partitions in enumerate((400, 430)):
+        offsets = ConnectorOffset(offsets={f"orders:{n}": "7" for n in range(partitions)}, metadata={"topic": "orders"})
+        it.checkpoint(Slot(0, number), number, 1_000, source_offsets={"orders": offsets})
+    with serving(repository) as client:
+        assert "left out" not in client.get("/pipelines/orders/checkpoints/0-0").text
+        text = words(client.get("/pipelines/orders/checkpoints/0-1").text)
+    assert "30 more offsets left out here: holdfast show orders@slot:0-1 --json" in text
+    assert "(topic) orders" in text
+
+
+def test_checkpoints_of_one_minute_have_ticks_with_seconds(serving: Serving) -> None:
+    repository = make_repo(open_store("memory://"))
+    noon = 1_800_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+    for name, every_ms in (("fast", 2_000), ("slow", 60_000)):
+        it = Writer(repository, name, noon, partitions=1)
+        it.claim(0)
+        it.hint(it.run(0, range(14), every_ms, 1_000))
+    with serving(repository) as client:
+        shown = {
+            name: re.findall(r'class="tick"[^>]*>([^<]*)<', client.get(f"/pipelines/{name}").text)
+            for name in ("fast", "slow")
+        }
+    assert shown["fast"] == [f"11:59:{second}" for second in (59, 55, 51, 47, 43, 39, 35)]
+    assert shown["slow"] == [f"11:{minute}" for minute in (59, 57, 55, 53, 51, 49, 47)]
+
+
+def test_lines_say_from_when_to_when_and_between_which_values_they_run(fleet: Client) -> None:
+    page = fleet.get("/pipelines/clicks").text
+    _, *ends = re.findall(r'<p class="ends">(.*?)</p>', page)
+    first, last = re.findall(r'<time datetime="[^"]*">([^<]*)</time>', page.partition("</svg>")[2])[:2]
+    assert len(ends) == 2
+    for each in ends:
+        assert re.findall(r'<time [^>]* title="([^"]*)">', each) == [first, last]
+        assert re.findall(r">([^<]*)</time>", each)[1].endswith(last[11:16])
+    assert (
+        f"{sum(48_000 + n * 7 for n in range(6)):,} to {sum(48_000 + 39 * 130 + n * 7 for n in range(6)):,}" in ends[1]
+    )
+
+
+def test_the_newest_checkpoint_has_a_mark_of_its_own_on_the_tree_and_in_the_legend(fleet: Client) -> None:
+    drawn = fleet.get("/pipelines/orders").text.partition("Tree of generations")[2]
+    shapes = {
+        kind: re.sub(r"M[\d. ]+", "", path)
+        for kind, path in re.findall(r'<a class="tree-(\w+)".*?<path d="([^"]*)"', drawn, re.DOTALL)
+    }
+    assert len(set(shapes.values())) == len(shapes) == 3
+    assert 'class="key key-newest">newest<' in drawn.partition("</svg>")[2].partition("</figcaption>")[0]
 
 
 def test_whoever_may_only_read_is_told_how_to_get_a_token_that_they_know(serving: Serving) -> None:
@@ -205,8 +283,10 @@ def test_damage_is_marked_where_it_is(fleet: Client) -> None:
     assert overview.index("checkpoint 0-13 is damaged") < overview.index("0000000013.json")
 
 
-def test_a_damaged_newest_checkpoint_has_no_interval_in_place_of_its_age(fleet: Client) -> None:
+def test_the_row_of_a_damaged_pipeline_has_the_figures_of_the_last_that_can_be_read_and_says_so(fleet: Client) -> None:
     row = fleet.get("/").text.partition('href="/pipelines/inventory"')[2].partition("</tr>")[0]
+    assert "0-12 , the last that can be read" in words(row)
+    assert 'class="soft">–' not in row
     assert "every" not in row
 
 

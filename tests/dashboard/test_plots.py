@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from builders import world_of
 from dashboard.sample import HOSTILE
-from holdfast.dashboard.plots import LETTER, WIDTH, bars, nice_bytes, nice_duration, ticks
+from holdfast.dashboard.over_time import WIDEST_STEP, plot
+from holdfast.dashboard.plots import LETTER, WIDTH, bars, line, nice_bytes, nice_duration, ticks
 from holdfast.dashboard.trees import Label, Named, Story, Tree, tree
 from holdfast.decide.branches import branches
 from holdfast.layout import Slot
+from holdfast.report import CheckpointRow
 from holdfast.text import duration, size
 
 CSS = Path(__file__).resolve().parents[2] / "src/holdfast/dashboard/static/style.css"
@@ -41,7 +43,11 @@ def test_the_top_of_bars_is_where_their_axis_ends() -> None:
     assert [bar.height for bar in found.bars] == [0, 40, 80]
 
 
-@given(st.integers(1, 80), st.floats(2, 42), st.sampled_from(["20:04", "11-17 20:04"]))
+@given(
+    st.integers(1, 80),
+    st.floats(2, WIDEST_STEP),
+    st.sampled_from(["20:04", "11-17 20:04", "11-17 20:04:59"]),
+)
 def test_ticks_never_touch_and_the_last_column_has_one(count: int, step: float, word: str) -> None:
     step = min(step, WIDTH / count)
     found = ticks([word] * count, step, WIDTH - count * step)
@@ -49,6 +55,41 @@ def test_ticks_never_touch_and_the_last_column_has_one(count: int, step: float, 
     assert found[0].x > WIDTH - wide - step
     assert all(later.x - earlier.x >= wide for later, earlier in pairwise(found))
     assert all(wide / 2 <= tick.x <= WIDTH - wide / 2 for tick in found)
+
+
+def test_a_pause_in_a_line_is_as_wide_as_it_was_long() -> None:
+    minute = 60_000
+    found = line([1, 2, 3, 4], [0, minute, 9 * minute, 10 * minute], 80)
+    x = [point[0] for point in found.points if point is not None]
+    assert x[2] - x[1] == pytest.approx(8 * (x[1] - x[0]))
+    assert x[3] - x[2] == pytest.approx(x[1] - x[0])
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(-9, 9), st.integers(0, 10**13)), min_size=1, max_size=60))
+def test_points_never_go_back_whatever_the_clocks_did_and_all_of_a_line_can_be_pointed_at(
+    made: list[tuple[int | None, int]],
+) -> None:
+    found = line([value for value, _ in made], [taken for _, taken in made], 80)
+    known = [(point, hit) for point, hit in zip(found.points, found.hits, strict=True) if point is not None]
+    assert [point is None for point in found.points] == [value is None for value, _ in made]
+    assert [point[0] for point, _ in known] == sorted(point[0] for point, _ in known)
+    assert all(0 < point[0] < WIDTH and 0 <= point[1] <= 80 for point, _ in known)
+    assert sum(hit[1] for _, hit in known) == pytest.approx(WIDTH if known else 0, abs=1)
+    assert all(hit[0] - 0.02 <= point[0] <= hit[0] + hit[1] + 0.02 for point, hit in known)
+
+
+def row(number: int) -> CheckpointRow:
+    return CheckpointRow(slot=f"0-{number}", on_timeline=True, epoch=number, timestamp_ms=number * 60_000, bytes_new=9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 14, 60])
+def test_few_columns_take_up_the_plot_and_their_bars_stay_bars(count: int) -> None:
+    drawn = plot("orders", [row(number) for number in range(count)], {})
+    assert drawn["columns"][0].x <= max(0, WIDTH - 250 * count) + 0.5
+    assert drawn["columns"][-1].x + drawn["step"] == pytest.approx(WIDTH, abs=1)
+    for column, bar in zip(drawn["columns"], drawn["new"].bars, strict=True):
+        assert bar.width <= 72
+        assert bar.x + bar.width / 2 == pytest.approx(column.x + drawn["step"] / 2, abs=0.1)
 
 
 # ---- the tree ----

@@ -33,6 +33,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "dark phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
 }
 
+JOIN = tuple(f"{side}-{what}" for side in ("left", "right") for what in ("keyToNumValues", "keyWithIndexToValue"))
+"""The stores of a join of two streams, as Spark names them."""
+
 PAGES = {
     "overview": "/",
     "overview, none fits": "/?q=nothing-like-it",
@@ -91,6 +94,7 @@ def every_view(serving: Serving, folder: Path, url: str = "") -> Iterator[Views]
                 "login, read only": f"{reader.url}/login",
                 "spark, pipeline": f"{spark.url}/pipelines/sessions",
                 "spark, checkpoint": f"{spark.url}/pipelines/sessions/checkpoints/0-2",
+                "spark, join": f"{spark.url}/pipelines/joins/checkpoints/0-0",
                 "spark, damaged": f"{spark.url}/pipelines/clicks/checkpoints/0-1",
                 "spark, sinks": f"{spark.url}/pipelines/totals/checkpoints/0-0",
                 "spark, difference": f"{spark.url}/pipelines/sessions/checkpoints/0-2/diff?with=slot:0-0",
@@ -119,11 +123,13 @@ def _jobs(fleet: Client) -> dict[str, str]:
 
 
 def make_spark(folder: Path) -> Repository:
-    """Checkpoints of Spark: `sessions` in RocksDB, `clicks` in which a bit turned over since, `totals` with sinks."""
+    """Checkpoints of Spark: `sessions` in RocksDB, `joins` with the stores of a join, `clicks` in which a bit turned
+    over since, `totals` with sinks."""
     repository = holdfast.open(str(folder / "repository"), create=True)
     sessions = MadeDirectory(folder / "sessions", ROCKSDB, partitions=8, operators=2)
+    joins = MadeDirectory(folder / "joins", ROCKSDB, stores=JOIN)
     clicks = MadeDirectory(folder / "clicks")
-    for made, batches in ((sessions, 3), (clicks, 2)):
+    for made, batches in ((sessions, 3), (joins, 1), (clicks, 2)):
         for _ in range(batches):
             made.start()
             made.batch()

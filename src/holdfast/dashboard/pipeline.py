@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 from starlette.requests import Request
@@ -13,7 +12,8 @@ from starlette.responses import Response
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.dashboard.fleet import Row
-from holdfast.dashboard.plots import LETTER, WIDTH, Line, bars, line, nice_bytes, nice_duration, ticks
+from holdfast.dashboard.over_time import lag, places, plot
+from holdfast.dashboard.plots import WIDTH
 from holdfast.dashboard.render import version_of
 from holdfast.dashboard.site import Site, of, read_number, renews_itself
 from holdfast.dashboard.trees import Named, Story, tree
@@ -34,7 +34,7 @@ from holdfast.report import (
 )
 from holdfast.report.lists import in_parallel
 from holdfast.report.positions import worded
-from holdfast.text import duration, moment, size
+from holdfast.text import moment
 
 __all__ = ["PAGE", "courses", "pipeline"]
 
@@ -43,9 +43,6 @@ SAMPLES = 16
 """How many manifests are read to draw the course of the sources."""
 
 MOST_GENERATIONS = 24
-STRIP = 84
-WIDEST_STEP = 42.0
-DAY_MS = 86_400_000
 FORK = re.compile(r"fork of ([^@\s]+)@slot:([0-9]{1,10}-[0-9]{1,10})")
 """How the origin of a fork is told."""
 
@@ -97,8 +94,10 @@ def _history(request: Request, site: Site, stored: StoredPipeline, it: Glance | 
     return {
         "history": history,
         "generations": generations[::-1],
-        "plot": _plot(stored.name, history.rows, stories),
-        "lines": [*_lag(history.rows), *_places(drawn)],
+        # Claims are numbered from 0, and never deleted.
+        "older_generations": generations[0].generation if generations else 0,
+        "plot": plot(stored.name, history.rows, stories),
+        "lines": [*lag(history.rows), *places(drawn)],
         "tree": tree(history.stretches, stories, _named(stored.name, history.savepoints, forks, newest)),
         "stand": stand,
         "sources": _sources(stand.checkpoint if stand else None),
@@ -150,129 +149,6 @@ def courses(site: Site, stored: StoredPipeline, rows: list[CheckpointRow]) -> li
 
     readable = [row for row in rows if row.checkpoint_id]
     return [found for found in in_parallel(course, sample(readable, SAMPLES)) if found is not None]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One checkpoint in the plot: its place, its marks, and what is said of it when somebody points there."""
-
-    x: float
-    href: str
-    tip: str
-    row: CheckpointRow
-
-
-@dataclass(frozen=True)
-class Change:
-    """Where another generation begins in the plot; the label is left out where there is no room for it."""
-
-    x: float
-    label: str
-    title: str
-
-
-def _plot(name: str, rows: list[CheckpointRow], stories: Mapping[int, Story]) -> dict[str, Any]:
-    """One column a checkpoint, the same one in every strip; the newest is at the right edge."""
-    step = min(WIDTH / max(1, len(rows)), WIDEST_STEP)
-    start = WIDTH - step * len(rows)
-    return {
-        "step": round(step, 2),
-        "columns": [
-            Column(round(start + index * step, 2), f"/pipelines/{name}/checkpoints/{row.slot}", _tip(row), row)
-            for index, row in enumerate(rows)
-        ],
-        "new": bars([row.bytes_new for row in rows], STRIP, step, start, nice_bytes),
-        "state": bars([row.bytes_new + row.bytes_shared for row in rows], STRIP, step, start, nice_bytes),
-        "took": bars([row.took_ms for row in rows], STRIP * 0.6, step, start, nice_duration),
-        "changes": _changes(rows, stories, step, start),
-        "ticks": ticks(_clock(rows), step, start),
-        "times": [min(known), max(known)] if (known := _times(rows)) else None,
-    }
-
-
-def _changes(rows: list[CheckpointRow], stories: Mapping[int, Story], step: float, start: float) -> list[Change]:
-    found: list[Change] = []
-    before, free = -1, 0.0
-    for index, row in enumerate(rows):
-        generation, number = Slot.read(row.slot)
-        if generation != before:
-            before, x, story = generation, round(start + index * step, 2), stories.get(generation)
-            words = [f"g{generation} {story.word}"] if story and (number == 0 or index) else []
-            fits = [each for each in (*words, f"g{generation}") if x >= free and x + len(each) * LETTER <= WIDTH]
-            label = fits[0] if fits else ""
-            free = x + (len(label) + 1) * LETTER if label else free
-            found.append(Change(x, label, f"generation {generation}" + (f": {story.sentence}" if story else "")))
-    return found
-
-
-def _times(rows: list[CheckpointRow]) -> list[int]:
-    return [row.timestamp_ms for row in rows if row.timestamp_ms is not None]
-
-
-def _clock(rows: list[CheckpointRow]) -> list[str]:
-    """The time of each checkpoint, with its day if they are of several days."""
-    known = _times(rows)
-    has_days = bool(known) and max(known) // DAY_MS != min(known) // DAY_MS
-    # "2026-11-15 10:00:00 UTC" holds both.
-    shown = slice(5 if has_days else 11, 16)
-    return ["" if row.timestamp_ms is None else moment(row.timestamp_ms, utc=True)[shown] for row in rows]
-
-
-def _tip(row: CheckpointRow) -> str:
-    if row.problem:
-        return f"{row.slot}\ndamaged: {row.problem}"
-    lines = [
-        f"{row.slot}, epoch {row.epoch}",
-        moment(row.timestamp_ms, utc=True),
-        f"new {size(row.bytes_new)}, shared {size(row.bytes_shared)}",
-    ]
-    lines += [f"took {duration(row.took_ms)}"] if row.took_ms else []
-    lines += [f"savepoint {name}" for name in row.savepoints]
-    lines += [f"pinned: {why}" for why in row.pins]
-    lines += [f"sink {name} {status}" for name, status in row.sinks.items() if status != "committed"]
-    return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A line over time with what is said at each of its points."""
-
-    name: str
-    what: str
-    line: Line
-    now: str
-    tips: list[str]
-
-
-def _lag(rows: list[CheckpointRow]) -> list[Drawn]:
-    """How far the watermark was behind the clock."""
-    known = [row for row in rows if row.timestamp_ms is not None]
-    lags = [
-        None if row.watermark is None or row.timestamp_ms is None else row.timestamp_ms - row.watermark for row in known
-    ]
-    told = [lag for lag in lags if lag is not None]
-    if not told:
-        return []
-    tips = [
-        f"{row.slot}, epoch {row.epoch}\nwatermark {moment(row.watermark, utc=True)}\nbehind by {duration(lag)}"
-        for row, lag in zip(known, lags, strict=True)
-    ]
-    return [Drawn("Watermark", "behind the clock", line(lags, STRIP, from_zero=True), duration(told[-1]), tips)]
-
-
-def _places(drawn: list[Course]) -> list[Drawn]:
-    """Each source whose place is a number."""
-    found: list[Drawn] = []
-    for name in sorted({name for course in drawn for name in course.sources}):
-        places = [course.sources.get(name) for course in drawn]
-        told = [place for place in places if place is not None]
-        if told:
-            tips = [
-                f"{course.slot}, epoch {course.epoch}\n{name} at {place:,}" if place is not None else course.slot
-                for course, place in zip(drawn, places, strict=True)
-            ]
-            found.append(Drawn(name, "position", line(places, STRIP), f"{told[-1]:,}", tips))
-    return found
 
 
 class Elsewhere(NamedTuple):

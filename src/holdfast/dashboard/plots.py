@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 __all__ = [
     "LETTER",
@@ -29,6 +30,9 @@ STEPS = 8
 """How many shades a heat map has."""
 
 MOST_TICKS = 7
+WIDEST_BAR = 72.0
+MARGIN = 10
+"""How far a line keeps from both sides."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,12 @@ class Bars:
 def bars(values: Sequence[int], height: float, step: float, start: float, ceiling: Callable[[int], int]) -> Bars:
     """One bar for each value, on a common baseline; a value above 0 is always to be seen. `ceiling` rounds the top."""
     top = ceiling(max(values, default=0))
-    gap = min(4.0, step * 0.25)
+    wide = min(step - min(4.0, step * 0.25), WIDEST_BAR)
 
     def bar(index: int, value: float) -> Bar:
         tall = 0.0 if value <= 0 else max(1.5, value / top * height)
-        return Bar(
-            round(start + index * step + gap / 2, 2), round(step - gap, 2), round(height - tall, 2), round(tall, 2)
-        )
+        x = start + index * step + (step - wide) / 2
+        return Bar(round(x, 2), round(wide, 2), round(height - tall, 2), round(tall, 2))
 
     return Bars(tuple(bar(index, value) for index, value in enumerate(values)), height, top)
 
@@ -87,6 +90,14 @@ class Line:
         return max((index for index, point in enumerate(self.points) if point is not None), default=-1)
 
     @property
+    def hits(self) -> list[tuple[float, float]]:
+        """Where each point is pointed at, as (x, width): up to the middle between it and its neighbours."""
+        known = [point[0] for point in self.points if point is not None]
+        edges = [0.0, *((one + other) / 2 for one, other in pairwise(known)), float(WIDTH)]
+        found = iter([(round(begin, 2), round(end - begin, 2)) for begin, end in pairwise(edges)])
+        return [(0.0, 0.0) if point is None else next(found) for point in self.points]
+
+    @property
     def area(self) -> str:
         known = [point for point in self.points if point is not None]
         if len(known) < len(self.points) or len(known) < 2:
@@ -94,20 +105,29 @@ class Line:
         return f"{self.path} L{known[-1][0]:g} {self.height:g} L{known[0][0]:g} {self.height:g} Z"
 
 
-def line(values: Sequence[float | None], height: float, width: float = WIDTH, *, from_zero: bool = False) -> Line:
-    """A line over evenly spread values."""
+def line(values: Sequence[float | None], times_ms: Sequence[int], height: float, *, from_zero: bool = False) -> Line:
+    """A line over time: a pause between two values is as wide as it was long."""
     known = [value for value in values if value is not None]
     lowest = 0.0 if from_zero else float(min(known, default=0))
     highest = max(float(max(known, default=0)), lowest)
     span = highest - lowest or 1.0
-    step = width / max(1, len(values))
 
-    def point(index: int, value: float | None) -> tuple[float, float] | None:
-        if value is None:
-            return None
-        return round((index + 0.5) * step, 2), round(height - 3 - (value - lowest) / span * (height - 6), 2)
+    def point(x: float, value: float | None) -> tuple[float, float] | None:
+        return None if value is None else (x, round(height - 3 - (value - lowest) / span * (height - 6), 2))
 
-    return Line(tuple(point(i, value) for i, value in enumerate(values)), height, lowest, highest)
+    return Line(tuple(map(point, _along(times_ms), values)), height, lowest, highest)
+
+
+def _along(times_ms: Sequence[int]) -> list[float]:
+    """Where moments lie from left to right; evenly spread if they are all one.
+
+    Clocks may have gone back: no moment lies to the left of one before it.
+    """
+    forward = list(accumulate(times_ms, max))
+    span = forward[-1] - forward[0] if forward else 0
+    if not span:
+        return [round((index + 0.5) * WIDTH / len(forward), 2) for index in range(len(forward))]
+    return [round(MARGIN + (each - forward[0]) / span * (WIDTH - 2 * MARGIN), 2) for each in forward]
 
 
 ROUND = (1, 2, 5, 10, 20, 50, 100, 200, 500)

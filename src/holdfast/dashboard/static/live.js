@@ -14,19 +14,26 @@ function isBusy(part) {
   return part.contains(document.activeElement) || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
 }
 
+// False: whoever was signed in no longer is, and the page leads to where one signs in.
 async function renew() {
   const parts = [...document.querySelectorAll("[data-live]")];
-  const answer = await fetch(location.href, { headers: { accept: "text/html", "x-holdfast-renew": "1" }, redirect: "error", cache: "no-store" });
+  const answer = await fetch(location.href, { headers: { accept: "text/html", "x-holdfast-renew": "1" }, redirect: "manual", cache: "no-store" });
+  if (answer.type === "opaqueredirect") return false;
   if (!answer.ok) throw new Error(String(answer.status));
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of parts) {
     const other = fresh.getElementById(part.id);
     if (!other || other.dataset.live === part.dataset.live || isBusy(part)) continue;
     const open = [...part.querySelectorAll("details")].map((one) => one.open);
+    const places = [...part.querySelectorAll(".scroll")].map((one) => (isAtEnd(one) ? null : one.scrollLeft));
     part.replaceWith(document.adoptNode(other));
     [...other.querySelectorAll("details")].forEach((one, index) => { if (open[index] !== undefined) one.open = open[index]; });
-    other.querySelectorAll(".scroll").forEach(showNewest);
+    // Whoever has scrolled back is reading there: only what stood at its newest end follows the newest.
+    [...other.querySelectorAll(".scroll")].forEach((one, index) => {
+      if (index >= places.length) openPlot(one); else if (places[index] === null) showNewest(one); else one.scrollLeft = places[index];
+    });
   }
+  return true;
 }
 
 function pauseBetween() {
@@ -38,9 +45,9 @@ async function keepRenewing() {
   let pause = EVERY_MS;
   if (!document.hidden) {
     try {
-      await renew();
-      pause = pauseBetween();
-      say("live", "live");
+      const known = await renew();
+      pause = known ? pauseBetween() : SLOW_MS;
+      if (known) say("live", "live"); else say("out", "sign in again", "/login");
     } catch {
       pause = SLOW_MS;
       say("lost", "not reached; trying again");
@@ -49,11 +56,16 @@ async function keepRenewing() {
   setTimeout(keepRenewing, pause);
 }
 
-function say(kind, text) {
+function say(kind, text, where) {
   if (!pulse || (pulse.dataset.kind === kind)) return;
   pulse.hidden = false;
   pulse.dataset.kind = kind;
-  pulse.textContent = text;
+  pulse.textContent = where ? "" : text;
+  if (!where) return;
+  const link = document.createElement("a");
+  link.href = where;
+  link.textContent = text;
+  pulse.append(link);
 }
 
 // ---- ages ----
@@ -179,11 +191,23 @@ if (switcher) {
 
 // On a phone a plot is wider than the screen: its newest end is what one came for.
 // As far as something is drawn: a tree that has just begun has all it has on the left.
-function showNewest(one) {
+function beyond(one) {
   const ends = [...one.querySelectorAll("svg *")].map((it) => it.getBoundingClientRect().right);
-  one.scrollLeft += Math.max(0, Math.max(...ends) - one.getBoundingClientRect().right);
+  return Math.max(0, Math.max(...ends) - one.getBoundingClientRect().right);
 }
-document.querySelectorAll(".scroll").forEach(showNewest);
+function isAtEnd(one) { return beyond(one) < 2; }
+function showNewest(one) { one.scrollLeft += beyond(one); }
+
+// A branch that was abandoned is what one opens a tree for: it opens where the last of them ends.
+function openPlot(one) {
+  showNewest(one);
+  const off = [...one.querySelectorAll(".tree .off")].map((it) => it.getBoundingClientRect());
+  if (!off.length) return;
+  const own = one.getBoundingClientRect();
+  const last = off.reduce((best, it) => (it.right > best.right ? it : best));
+  if (last.right < own.left + 60) one.scrollLeft -= (own.left + own.right) / 2 - last.right;
+}
+document.querySelectorAll(".scroll").forEach(openPlot);
 
 setInterval(tick, 1000);
 if (document.querySelector("[data-live]")) setTimeout(keepRenewing, pauseBetween());
