@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dashboard.conftest import Client
 from holdfast.cli import cli
-from holdfast.decide.health import STATUSES
+from holdfast.decide.health import LEAST_PATIENCE_MS, STATUSES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "dashboard.md").read_text(encoding="utf-8")
@@ -25,6 +25,11 @@ def test_every_figure_is_explained_and_no_other(fleet: Client) -> None:
     }
     table = PAGE.partition("## Prometheus")[2].partition("\nTwo alerts")[0]
     assert set(re.findall(r"`(holdfast_[a-z_]+)`", table)) == served
+
+
+def test_the_alert_on_old_checkpoints_waits_at_least_as_long_as_the_dashboard_does() -> None:
+    [floor] = re.findall(r"> clamp_min\(\d+ \* holdfast_checkpoint_interval_seconds, (\d+)\)", PAGE)
+    assert int(floor) * 1000 >= LEAST_PATIENCE_MS
 
 
 def test_every_status_is_explained() -> None:
