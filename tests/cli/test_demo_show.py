@@ -55,7 +55,11 @@ def test_a_terminal_shows_rate_state_and_checkpoints_as_they_land(width: int) ->
     assert "1/7 A pipeline runs" in shown
     assert "3,210 orders/s  █" in shown
     assert "11,260 rows, 5.0 MiB in memory" in shown
-    assert "0-3  epoch  7  ███░░░░░░░░░" in shown
+    assert ("0-3  epoch  7  ██░░░░" if width == 60 else "0-3  epoch  7  ███░░░░░░░░░") in shown
+    assert "100.0 KiB new" in shown
+    assert ("100.0 KiB new of 400.0 KiB" in shown) == (width > 60)
+    assert "checkpoints" in shown
+    assert "…" not in shown
     assert "Epoch 11 is in one table of two" in shown
     assert max(map(len, shown.splitlines())) <= width
 

@@ -104,6 +104,7 @@ def test_a_terminal_shows_it_live_and_kept_it_runs_on_with_the_dashboard_until_i
         assert terminal.wait() == 0, terminal.text
     shown = ESCAPE.sub("", terminal.text)
     assert re.search(r"│ rate +[\d,]+ orders/s", shown)
+    assert re.search(r"│ state +[\d,]+ rows, [\d.]+ [KMG]?i?B in memory", shown)
     assert re.search(r"│ checkpoints +\d-\d  epoch +\d+  [█░]+", shown)
     assert newest_of(stored).epoch >= newest.epoch
 

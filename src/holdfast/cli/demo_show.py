@@ -38,6 +38,9 @@ LANDED = 4
 """How many checkpoints are in sight."""
 BAR = 12
 WIDEST = 100
+NARROW = 80
+"""On a terminal that is narrower, a checkpoint has a shorter bar and only its new bytes."""
+SHORT_BAR = 6
 HARM = ("kill", "lose")
 NOW = {
     "run": "Spark starts",
@@ -185,7 +188,8 @@ class LiveShow:
         head.add_column(justify="right")
         head.add_row(self._spinner, Text(f"{minutes}:{seconds:02d}", style="dim"))
         figures = Table.grid(padding=(0, 2))
-        figures.add_column(style="dim", no_wrap=True)
+        # What is too wide is cut at its end, and never in what it is called.
+        figures.add_column(style="dim", no_wrap=True, min_width=len("checkpoints"))
         figures.add_column(no_wrap=True)
         if self._progress is not None:
             rate = Text(f"{self._rates[-1] if self._rates else 0:>7,.0f} orders/s  ")
@@ -193,8 +197,10 @@ class LiveShow:
             state = f"{self._progress.state_rows:>7,} rows, {size(self._progress.state_bytes)} in memory"
             figures.add_row("state", Text(state))
         for place, each in enumerate(self._landed):
-            row = Text(f"{each.slot:>7}  epoch {each.epoch:>2}  ").append_text(_bar(each))
-            row.append(f"  {size(each.bytes_new)} new of {size(each.bytes)}", "dim")
+            is_narrow = self.console.width < NARROW
+            row = Text(f"{each.slot:>7}  epoch {each.epoch:>2}  ")
+            row.append_text(_bar(each, SHORT_BAR if is_narrow else BAR))
+            row.append(f"  {size(each.bytes_new)} new" + ("" if is_narrow else f" of {size(each.bytes)}"), "dim")
             figures.add_row("checkpoints" if place == 0 else "", row)
         return Panel(Group(head, figures), box=ROUNDED, border_style="dim", title="holdfast demo", title_align="left")
 
@@ -210,12 +216,12 @@ def _spark(rates: deque[float]) -> str:
     return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in rates)
 
 
-def _bar(landed: Checkpointed) -> Any:
+def _bar(landed: Checkpointed, wide: int) -> Any:
     """How much of a checkpoint was new; the rest it shares with those before."""
     from rich.text import Text
 
-    new = max(1, round(BAR * landed.bytes_new / max(1, landed.bytes)))
-    return Text("█" * min(new, BAR), "green").append("░" * (BAR - new), "dim")
+    new = max(1, round(wide * landed.bytes_new / max(1, landed.bytes)))
+    return Text("█" * min(new, wide), "green").append("░" * (wide - new), "dim")
 
 
 def _sizes(landed: Checkpointed) -> str:
