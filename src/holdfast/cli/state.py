@@ -82,7 +82,8 @@ def show(
 
     Spark's own reader reads a verified copy, which is removed afterwards; nothing is claimed. With --where for all
     fields of the key only the partition that holds it is fetched and read. Times are read and shown in the zone of the
-    machine, or in UTC with --utc.
+    machine, or in UTC with --utc. Fields that Spark gives the same name are numbered in their order: of two sums the
+    second is value.sum_2.
     """
     from holdfast.state import open_state
 

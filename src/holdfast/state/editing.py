@@ -4,7 +4,8 @@ from. Batch, offsets, watermark and every other operator stay as they were."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -47,6 +48,7 @@ def edit(
     `transform` is given the rows as a DataFrame and returns those that are to be: `key` and `value`, of the same types,
     one row for each key. Of a transformWithState it is given the variable `part` ("@timers" are its timers); without
     one it is called for each in turn, which all have `key`. Lists and maps come whole, as `list_value` and `map_value`.
+    Fields that Spark gives the same name are told apart in their order, as `sum` and `sum_2` for two sums.
 
     What comes out is read back and compared with what was to go in. It claims nothing: it is a restore, with its
     conditions, and `fork` gives it an id of its own. Raises StateFixed for an operator whose state can't be made again
@@ -99,21 +101,19 @@ class _Editing:
     def _edited(self, part: Part, folder: Path) -> Kept:
         """The rows of a part as they are to be, written down so that they stay the same from now on."""
         rows = self._state.rows(part.operator, part.name, whole=True).select("key", part.column)
-        changed = rows
-        if self._part in (None, part.name):
-            changed = self._transform(rows)
-            self._check_shape(part, rows, changed)
-        rows = with_fields(rows)
-        changed = changed.select(*rows.columns)
-        if part.column in COLLECTIONS:
-            # Spark keeps no empty ones.
-            changed = changed.where(f"size({part.column}) > 0")
-        kept = Kept(part, f"file:{folder}", rows.schema)
-        try:
+        with _explained_by_transform(part):
+            changed = rows
+            if self._part in (None, part.name):
+                changed = self._transform(rows)
+                self._check_shape(part, rows, changed)
+            rows = with_fields(rows)
+            changed = changed.select(*rows.columns)
+            if part.column in COLLECTIONS:
+                # Spark keeps no empty ones.
+                changed = changed.where(f"size({part.column}) > 0")
+            kept = Kept(part, f"file:{folder}", rows.schema)
             changed.write.parquet(kept.files)
-        except failed_in_spark() as error:
-            raise BadValue(f"transform of {part}", f"its rows can't be had: {first_words(error)}") from error
-        self._check_unique(kept)
+            self._check_unique(kept)
         return kept
 
     def _check_shape(self, part: Part, rows: DataFrame, changed: DataFrame) -> None:
@@ -158,10 +158,20 @@ class _Editing:
         name, rows = self._inventory.checkpoint, self._rows(kept)
         with explained_by_spark(name):
             unlike = count_unlike(rows, read_part(self._state.session, f"file:{folder}", kept.part, name, whole=True))
+            count = rows.count()
         if unlike:
             raise StateNotKept(name, f"{kept.part}: {unlike} rows are not the same")
         by = f", by {_name_of(self._transform)}" if self._part in (None, kept.part.name) else ""
-        return f"state of {kept.part} made again{by}: {rows.count():,} rows, all compared"
+        return f"state of {kept.part} made again{by}: {count:,} rows, all compared"
+
+
+@contextmanager
+def _explained_by_transform(part: Part) -> Iterator[None]:
+    """What Spark fails with becomes BadValue, at once or when the rows are written: a transform is lazy as Spark is."""
+    try:
+        yield
+    except failed_in_spark() as error:
+        raise BadValue(f"transform of {part}", f"its rows can't be had: {first_words(error)}") from error
 
 
 def _name_of(transform: Transform) -> str:

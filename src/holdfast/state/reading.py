@@ -12,6 +12,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.laying import Progress
 from holdfast.state.files import NO_PARTITION
 from holdfast.state.inventory import AGGREGATION, JOIN, Inventory, Part, is_transform, take_inventory
+from holdfast.state.naming import with_fields_told_apart
 from holdfast.state.scratch import lay_operator, scratch_folder
 from holdfast.state.session import as_pinned, explained_by_spark, some_session
 from holdfast.state.where import bears_out, by_key, partition_of
@@ -77,6 +78,7 @@ class State:
     ) -> DataFrame:
         """The rows of one part: `key`, `value` (or what the part holds) and `partition_id`.
 
+        Fields that Spark gives the same name are told apart in their order, as `sum` and `sum_2` for two sums.
         `where` gives fields of the key the values that they must have. If it gives all of them, only the partition that
         holds the key is laid down and read. Lists and maps come element by element, or `whole`, one row for each key.
         """
@@ -133,9 +135,9 @@ def with_fields(rows: DataFrame) -> DataFrame:
 
 
 def read_part(session: SparkSession, location: str, part: Part, checkpoint: str, *, whole: bool) -> DataFrame:
-    """What Spark's reader makes of one part of a checkpoint directory."""
+    """What Spark's reader makes of one part of a checkpoint directory, no two fields of a struct with the same name."""
     options = {**part.options, "path": location}
     if "stateVarName" in options:
         options["flattenCollectionTypes"] = str(not whole).lower()
     with explained_by_spark(checkpoint):
-        return session.read.format("statestore").options(**options).load()
+        return with_fields_told_apart(session.read.format("statestore").options(**options).load())
