@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import stat
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -216,6 +220,29 @@ def test_a_scratch_place_that_is_gone_or_stays_does_not_replace_what_was_found(
     assert (answer.code, "clicks: good" in answer.out) == (0, True)
     assert "could not be removed" in answer.err
     assert json.loads((tmp_path / "drill.json").read_text())["ok"] is True
+
+
+def test_what_a_killed_drill_left_is_removed_by_the_next_and_what_was_kept_stays(
+    clicks: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "system"
+    home.mkdir()
+    # It dies where the checkpoint was restored, before anything of it is removed.
+    program = "import os, holdfast.drilling as d; d.inspect = lambda *_, **__: os.kill(os.getpid(), 9)\n"
+    program += "from holdfast.cli import main; main()"
+    command = [sys.executable, "-c", program, "drill", "clicks", "--repo", clicks.url]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(home)}, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    [left] = home.iterdir()
+    assert (left / "clicks" / "metadata").exists()
+    assert stat.S_IMODE(left.stat().st_mode) == 0o700
+
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+    assert invoke("drill", "clicks", "--keep").code == 0
+    [kept] = home.glob("holdfast-drill-*")
+    assert invoke("drill", "clicks").code == 0
+    assert [*home.iterdir()] == [kept]
+    assert (kept / "clicks" / "metadata").exists()
 
 
 # ---- one that fails, and the others ----

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from holdfast.cli.render import Styled
 from holdfast.errors import BadValue, HoldfastError, NoPipelines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast.checkpoint import Checkpoint
     from holdfast.drilling import Drilled, Start
@@ -73,7 +73,8 @@ def command(
     With --start Spark goes on from it as well: the pipeline MODULE:ATTR, matched by its name, runs one batch with its
     sinks replaced by nothing, and nothing of that is committed. Whether its sources still hold what comes next is asked
     before. Nothing is claimed and nothing is touched but the scratch place: it may run beside the pipeline, and from a
-    copy. Of the scratch place only what was restored is removed.
+    copy. Of the scratch place only what was restored is removed; a folder of the system's goes whole, and one that a
+    killed drill left there goes with the next drill.
 
     What fails, a MODULE:ATTR that can't be loaded included, is told and keeps no other pipeline from its turn. 0 if all
     are good, 3 if one is damaged, 4 if there is no pipeline, else the exit code of what went wrong first: made for
@@ -86,16 +87,31 @@ def command(
         _refuse_unwritable(report)
     repository = session.repository()
     stored = [repository.pipeline(name) for name in dict.fromkeys(pipelines)] or repository.pipelines()
-    place = Path(scratch) if scratch else Path(tempfile.mkdtemp(prefix="holdfast-drill-"))
-    place.mkdir(parents=True, exist_ok=True)
-    drilling = _Drilling(session, place.absolute(), keep=keep)
-    try:
+    with _scratch(scratch, keep=keep) as place:
+        drilling = _Drilling(session, place, keep=keep)
         drilling.drill(repository, stored, drilling.starters(starts, {each.name for each in stored}, timeout))
-    finally:
-        if not keep and not scratch:
-            _remove(place)
-    are_written = _report(session, drilling.drills, reports, str(place.absolute()) if keep else None)
+    are_written = _report(session, drilling.drills, reports, str(place) if keep else None)
     _end(drilling.drills, are_written)
+
+
+@contextmanager
+def _scratch(named: str | None, *, keep: bool) -> Iterator[Path]:
+    """Where to restore to: the folder that was named, or a new one, which is gone in the end unless it is to be kept.
+
+    What can't be removed is told, and changes nothing of what was found.
+    """
+    from holdfast.state.scratch import scratch_folder
+
+    if named or keep:
+        # Not in one that the next drill would take for left behind.
+        place = Path(named or tempfile.mkdtemp(prefix="holdfast-drill-"))
+        place.mkdir(parents=True, exist_ok=True)
+        yield place.absolute()
+        return
+    with scratch_folder("drill") as place:
+        yield place
+    if place.exists():
+        click.echo(f"{place} could not be removed", err=True)
 
 
 class _Drilling:
@@ -170,13 +186,6 @@ def _refuse_unwritable(report: str) -> None:
             path.unlink()
     except OSError as error:
         raise BadValue("--report", f"{report} can't be written: {error.strerror}") from error
-
-
-def _remove(place: Path) -> None:
-    """Remove a folder that we made. What can't be removed is told, and changes nothing of what was found."""
-    shutil.rmtree(place, ignore_errors=True)
-    if place.exists():
-        click.echo(f"{place} could not be removed", err=True)
 
 
 def _show(session: Session, drilled: Drilled) -> None:

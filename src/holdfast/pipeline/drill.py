@@ -70,7 +70,8 @@ class DrillBatch:
     def ask(self, sources: Mapping[str, DataFrame]) -> None:
         """Raise SourceCleans for a source that Spark would touch, SourcesGone if what comes next is not there any more.
 
-        Call it before `run`: nothing else keeps Spark from taking files away.
+        Raises DrillFailed where the plan does not tell which sources there are. Call it before `run`: nothing else
+        keeps Spark from taking files away.
         """
         self._refuse_cleaning(sources)
         manifest, recorded = self._checkpoint.manifest, self._recorded
@@ -89,7 +90,10 @@ class DrillBatch:
     def _refuse_cleaning(self, sources: Mapping[str, DataFrame]) -> None:
         relations = relations_of(self._frame)
         if isinstance(relations, str):
-            return  # of a plan that is not understood no option is known either
+            # Of such a plan no option is known either, and what is taken away does not come back.
+            raise DrillFailed(
+                self._pipeline, f"whether a source takes files away (cleanSource) is not known: {relations}"
+            )
         for source, relation in zip(sources_of(self._frame, sources), relations, strict=True):
             options = {name.lower(): value for name, value in relation.options.items()}
             if (clean := options.get(CLEAN, OFF)).lower() != OFF:

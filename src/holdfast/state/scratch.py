@@ -1,4 +1,4 @@
-"""A folder for a while: what Spark is to read of a checkpoint is laid down there, verified, and gone afterwards."""
+"""A folder for a while: what of a checkpoint is laid down there, verified, is gone afterwards."""
 
 # Plain os calls, as in laying.py: thousands of small files.
 # ruff: noqa: PTH103, PTH118, PTH120
@@ -23,13 +23,13 @@ __all__ = ["lay_operator", "scratch_folder"]
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
+def scratch_folder(purpose: str = "state") -> Iterator[Path]:
     """A new folder in the system's place for such things (TMPDIR), removed at the end.
 
-    What a killed process left is removed by the next one: whether its owner lives is told by a lock. With a session on
-    a cluster it must lie where all executors see it.
+    What a killed process left is removed by the next one with the same purpose: whether its owner lives is told by a
+    lock. With a session on a cluster it must lie where all executors see it.
     """
-    home = Path(tempfile.gettempdir()) / f"holdfast-state-{os.getuid()}"
+    home = Path(tempfile.gettempdir()) / f"holdfast-{purpose}-{os.getuid()}"
     with Folder(home).beside(remove_dead=True) as folder:
         # Rows of state are nobody else's business.
         folder.chmod(0o700)
