@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast
+from holdfast.epochs import EpochDecision
 from holdfast.errors import HoldfastError
 from holdfast.handles import StoredPipeline
 from holdfast.pipeline import staging
@@ -245,11 +246,14 @@ class Proof:
             self.output_mode = "update"
         self.by_executors = True
 
+    def decisions(self) -> list[EpochDecision]:
+        """Those that the repository knows."""
+        records = self.stored.records
+        return Ledger(records.store, records.keys.ledger).read()
+
     def staged(self) -> list[str]:
         """The names of all files that were staged for an epoch which was decided, as far as the repository knows."""
-        records = self.stored.records
-        decisions = Ledger(records.store, records.keys.ledger).read()
-        return [file.name for decision in decisions for file in decision.staged.files]
+        return [file.name for decision in self.decisions() for file in decision.staged.files]
 
     def inputs(self, batches: int) -> None:
         EVENTS(self.root, batches)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,45 @@ def test_a_topic_that_holds_epochs_which_nobody_knows_is_refused_unless_it_may_g
     wrong = proof.differing(truth.cut((recovered.epoch + 1, 1), (12, 3)))
     assert wrong.keys() == {"kafka"}
     assert wrong["kafka"][0] == set(), "twice, and nothing lost"
+
+
+def own_table(proof: Proof) -> None:
+    """A table of the user's own, which does not tell the epochs of its rows: nothing can be taken back from it."""
+    with closing(sqlite3.connect(proof.targets["sqlite"].place)) as db:
+        db.execute('CREATE TABLE sums (start INTEGER, "key" TEXT, n INTEGER, total INTEGER)')
+
+
+def test_a_table_that_can_not_give_rows_back_is_known_to_whoever_comes_next_though_the_machine_is_lost(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite")
+    own_table(proof)
+    proof.inputs(8)
+    with pytest.raises(PySparkException):
+        proof.run(proof.pipeline(spark, reach=die_at("committed sqlite", 5)), every="3 batches")
+    proof.lose_home()
+    proof.inputs(12)
+    recovered = proof.run(proof.pipeline(spark, per_batch=4)).recovery
+    assert recovered.rolled_back == ()
+    assert proof.differing(truth.cut((5, 1), (12, 4))) == {}
+
+
+def test_a_table_that_can_not_give_rows_back_may_get_them_twice_where_nobody_knows_its_epochs(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("sqlite", "parquet")
+    own_table(proof)
+    run(proof, spark, 8, every="3 batches")
+    proof.damage_checkpoints(after=4)
+    lose_ledgers(proof)
+    claims, rows = len(proof.stored.world().claims), proof.rows()
+    with pytest.raises(SinksAhead, match="sqlite"):
+        proof.run(proof.pipeline(spark, per_batch=3))
+    assert (len(proof.stored.world().claims), proof.rows()) == (claims, rows), "nothing was touched"
+    recovered = proof.run(proof.pipeline(spark, per_batch=3), accept=["duplicates:sqlite"]).recovery
+    wrong = proof.differing(truth.cut((recovered.epoch + 1, 1), (8, 3)))
+    assert wrong.keys() == {"sqlite"}
+    assert wrong["sqlite"][0] == set(), "twice, and nothing lost"
 
 
 # ---- by rewinds ----

@@ -138,6 +138,20 @@ def test_what_did_not_arrive_in_the_background_arrives_with_the_capture_or_is_to
     assert local.read() == []
 
 
+def test_whoever_closes_it_leaves_nothing_behind_that_could_be_sent() -> None:
+    remote = Ledger(MemoryStore(), "remote/")
+    carrier = carried(remote, Ledger(MemoryStore()))
+    carrier.note(decision(0))
+    until = time.monotonic() + 10
+    while not remote.read():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    carrier.note(decision(1))
+    carrier.note(decision(2))
+    carrier.close()
+    assert [each.epoch for each in remote.read()] == [0, 1, 2]
+
+
 def test_many_epochs_between_two_captures_cost_few_requests() -> None:
     store = CountingStore(MemoryStore())
     carrier = carried(Ledger(store, "remote/"), Ledger(MemoryStore()))

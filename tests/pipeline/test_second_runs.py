@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.errors import NotDeterministic
 from holdfast.pipeline import staging
 from holdfast.sinks.staged import StagedRows
-from pipeline.proof import Proof, Prove, Truth, by_chance, die_at
+from pipeline.proof import Proof, Prove, Truth, by_chance, die_at, summed
 from spark.workloads import STORES, configured
 
 
@@ -164,6 +166,30 @@ def test_killed_while_the_rows_of_the_first_run_are_taken_back_the_next_start_ta
         assert proof.dies(f"taken back {name}", 1), name
     proof.run(proof.pipeline(spark))
     check_rows_are_those_of_the_state(proof, spark, first)
+
+
+def by_a_die(events: DataFrame) -> DataFrame:
+    """Sums that every run of a batch gives otherwise. What comes before a shuffle Spark would not run twice."""
+    cast = F.udf(lambda total: total + secrets.randbelow(1_000_000), "long").asNondeterministic()
+    return summed(events).withColumn("total", cast("total"))
+
+
+def test_an_epoch_that_turns_out_large_and_gives_other_rows_when_it_runs_again_is_found_out_and_then_runs_once(
+    spark: SparkSession, prove: Prove, truth: Truth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = prove("duckdb upsert")
+    proof.inputs(3)
+    more: dict[str, Any] = {"query": by_a_die, "output_mode": "update"}
+    proof.run(proof.pipeline(spark, **more))
+    monkeypatch.setattr(staging, "FEW_ROWS", 2 * max(decision.staged.rows for decision in proof.decisions()))
+    before = proof.rows()
+    proof.inputs(30)
+    with pytest.raises(NotDeterministic, match="run twice"):
+        proof.run(proof.pipeline(spark, per_batch=27, **more))
+    assert proof.rows() == before
+    proof.run(proof.pipeline(spark, per_batch=27, **more))
+    expected = truth.cut((3, 1), (30, 27), output_mode="update")
+    assert [row[:3] for row in proof.rows()["duckdb-upsert"]] == [row[:3] for row in expected]
 
 
 def test_rows_of_another_run_are_found_out_where_a_sink_can_not_go_back(spark: SparkSession, prove: Prove) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,9 +12,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.functions import udf
 
 from holdfast.epochs import Staged
 from holdfast.pipeline import staging
+from holdfast.pipeline.epoch import OtherRows
 from holdfast.pipeline.ledger import Ledger
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.staging import FolderStaging, StagingPlace
@@ -80,6 +85,17 @@ def test_a_pipeline_without_state_sums_rows_up_only_for_several_sinks(place: Pla
     assert {bool(decision.staged.digest) for decision in found} == {sinks > 1}
 
 
+def test_rows_for_a_table_that_can_not_give_them_back_are_always_summed_up(place: Place) -> None:
+    """A sink that is added later could not tell its rows from those of another run."""
+    with closing(sqlite3.connect(place.root / "own.db")) as db:
+        db.execute("CREATE TABLE rows (at INTEGER, key TEXT, value INTEGER)")
+    place.inputs(2)
+    place.run(appended(place, {"db": SQLite(place.root / "own.db", "rows")}))
+    records = place.repository.pipeline("sums").records
+    found = Ledger(records.store, records.keys.ledger).read(-1)
+    assert {bool(decision.staged.digest) for decision in found} == {True}
+
+
 def test_an_epoch_that_is_larger_than_it_was_thought_is_left_to_the_executors(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +105,20 @@ def test_an_epoch_that_is_larger_than_it_was_thought_is_left_to_the_executors(
     assert rows.table is None
     assert rows.staged.rows == 101
     assert used.stage(frame(spark, 5), "hf-0-1-a").table is None
+
+
+def test_an_epoch_that_was_run_twice_and_gave_other_rows_is_found_out_where_there_is_state(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state may be that of the first run, and the rows are those of the second."""
+    monkeypatch.setattr(staging, "FEW_ROWS", 100)
+    chance = udf(lambda _id: random.random(), "double").asNondeterministic()
+    other = spark.range(0, 101, 1, 3).select("id", chance("id").alias("v"))
+    with pytest.raises(OtherRows):
+        folder(tmp_path, SMALL).stage(other, "hf-0-0-a", has_state=True)
+    assert [*tmp_path.rglob("*.parquet")] == [], "nothing of it stays"
+    assert folder(tmp_path, SMALL).stage(other, "hf-0-1-a", has_state=False).staged.rows == 101
+    assert folder(tmp_path).stage(other, "hf-0-2-a", has_state=True).staged.rows == 101, "run once"
 
 
 def test_rows_that_nearly_all_lie_in_one_partition_are_left_to_the_executors_whole(

@@ -228,9 +228,9 @@ class OtherBoundaries(Refused):
 class NotDeterministic(Refused):
     pipeline: str
     epoch: int
-    sinks: Sequence[str]
+    why: str
     code = "HF-5019"
-    template = "epoch {epoch} of {pipeline!r} gives other rows than it did, and {sinks} can't take the first ones back"
+    template = "epoch {epoch} of {pipeline!r} gives other rows than it did, and {why}"
     advice = (
         "Something in the query is random or depends on the time: seed it, or take it out of what the state is made of."
     )

@@ -84,12 +84,14 @@ class Carrier:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._ends or self._sent < len(self._noted))
+                ends = self._ends
             # If the store is away, the next capture sends it all, and tells of it if it can't.
             with contextlib.suppress(HoldfastError):
                 self._send()
+            if ends:
+                return
             with self._wake:
-                if self._wake.wait_for(lambda: self._ends, timeout=EVERY_SECONDS):
-                    return
+                self._wake.wait_for(lambda: self._ends, timeout=EVERY_SECONDS)
 
     def _send(self) -> None:
         with self._writing:

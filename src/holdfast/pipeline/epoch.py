@@ -23,7 +23,11 @@ from holdfast.pipeline.ledger import Ledger
 from holdfast.sinks.contract import Sink, what_bars
 from holdfast.sinks.staged import StagedRows
 
-__all__ = ["Batch", "Epochs", "Held", "Staging"]
+__all__ = ["Batch", "Epochs", "Held", "OtherRows", "Staging"]
+
+
+class OtherRows(Exception):
+    """A batch had to be run twice for one epoch, and its second run gave other rows than the first."""
 
 
 class Batch(ABC):
@@ -40,7 +44,10 @@ class Batch(ABC):
 
     @abstractmethod
     def stage(self, folder: str) -> StagedRows:
-        """Run it and write its rows, durably and invisibly, into a folder that only this attempt writes."""
+        """Run it and write its rows, durably and invisibly, into a folder that only this attempt writes.
+
+        Raises OtherRows if its state could be that of one run and its rows those of another.
+        """
 
 
 class Staging(ABC):
@@ -151,7 +158,11 @@ class Epochs:
     def _stage(self, batch: Batch) -> StagedRows:
         self._reach("begin")
         with self._timed("stage"):
-            rows = batch.stage(f"hf-{self._holder.generation}-{batch.after.epoch}-{new_token()}")
+            try:
+                rows = batch.stage(f"hf-{self._holder.generation}-{batch.after.epoch}-{new_token()}")
+            except OtherRows as error:
+                why = "which of them its state is made of is not known: it was larger than those before, and run twice"
+                raise NotDeterministic(self._pipeline, batch.after.epoch, why) from error
         self._reach("staged")
         return rows
 
@@ -245,7 +256,8 @@ class Epochs:
         holding = {name: held for name, held in self.sinks.items() if held.holds(known.step)}
         stuck = [name for name, held in holding.items() if not _can_lose(held, known, known.backs.get(name))]
         if stuck:
-            raise NotDeterministic(self._pipeline, known.epoch, stuck)
+            why = f"{', '.join(stuck)} can't take the first ones back"
+            raise NotDeterministic(self._pipeline, known.epoch, why)
         for name, held in holding.items():
             held.sink.roll_back(known.backs[name])
             held.at = known.backs[name]

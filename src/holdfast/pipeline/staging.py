@@ -26,7 +26,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.epochs import Staged, StagedFile
 from holdfast.errors import ObjectMissing, StagingFailed
-from holdfast.pipeline.epoch import Staging
+from holdfast.pipeline.epoch import OtherRows, Staging
 from holdfast.pipeline.home import Home
 from holdfast.pipeline.schemas import arrow_schema
 from holdfast.sinks.contract import Sink
@@ -92,7 +92,8 @@ def sweep(place: Address, generation: int) -> None:
 class FolderStaging(Staging):
     """A folder, on a disk or in a store, with one in it for each attempt. Not for several threads.
 
-    `others` are places that rows of an earlier run may have been staged at; `sizes` those of the epochs before. What
+    `others` are places that rows of an earlier run may have been staged at; `sizes` those of the epochs before, none if
+    the next one may be larger. What
     goes into one sink, and into no state, needs no digest: then a second run takes the place of the first, whatever it
     gives (`compares` is False).
     """
@@ -113,14 +114,21 @@ class FolderStaging(Staging):
         self._share = 0
 
     def stage(self, frame: DataFrame, folder: str, *, has_state: bool = True) -> StagedRows:
-        """Run a batch and write its rows. Raises what Spark raises; what was written by then is swept later."""
+        """Run a batch and write its rows. Raises what Spark raises; what was written by then is swept later.
+
+        Raises OtherRows where there is state, and a batch that turned out larger than it was thought gave other rows
+        when it was run once more.
+        """
         self._compares |= has_state
         place = Address(f"{self._place.address.url.rstrip('/')}/{folder}", self._place.address.options)
         with _settings(frame.sparkSession):
             is_small = self._is_small()
-            rows = self._through_arrow(frame, folder, place) if is_small else None
-            gave_up = is_small and rows is None
-            rows = rows or self._by_executors(frame, folder, place)
+            first = self._through_arrow(frame, folder, place) if is_small else None
+            rows = first if isinstance(first, StagedRows) else self._by_executors(frame, folder, place)
+        gave_up = is_small and rows is not first
+        if has_state and isinstance(first, Figures) and self._digest(first) != rows.staged.digest:
+            self.remove(rows.staged)
+            raise OtherRows(folder)
         # Few rows of which one partition has nearly all would be tried and given up again and again.
         self._sizes.append((max(rows.staged.rows, FEW_ROWS if gave_up else 0), rows.staged.size_bytes))
         return rows
@@ -151,8 +159,9 @@ class FolderStaging(Staging):
         # Spark 3.5 gives no rows as Arrow.
         return bool(recent) and all(recent) and hasattr(DataFrame, "toArrow")
 
-    def _through_arrow(self, frame: DataFrame, folder: str, place: Address) -> StagedRows | None:
-        """The rows as one file; None if they are more than was thought, and the executors must run them after all.
+    def _through_arrow(self, frame: DataFrame, folder: str, place: Address) -> StagedRows | Figures | None:
+        """The rows as one file; only their figures if they are more than was thought, and the executors must run them
+        after all, or None if not even these are known.
 
         More than a share of each partition is never fetched, so a burst of rows does not come here. A `limit` would do
         that too, but for a shuffle, which takes longer than all the rest.
@@ -165,7 +174,7 @@ class FolderStaging(Staging):
             return None  # Too much for one answer. If it is something else, the executors will say so too.
         figures = _figures(observed)
         if table.num_rows > FEW_ROWS or table.num_rows < figures.rows:
-            return None
+            return figures
         schema = arrow_schema(frame.schema)
         table = table.cast(schema)
         files = []

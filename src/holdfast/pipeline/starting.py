@@ -12,7 +12,7 @@ from holdfast.decide.start import Known, decisions_that_count
 from holdfast.decide.timeline import World, current, lineage, newest, timeline
 from holdfast.draft import Description, Draft
 from holdfast.epochs import Link
-from holdfast.errors import Damage, InvalidManifest, MissingRecords
+from holdfast.errors import Damage, InvalidManifest, MissingRecords, ObjectMissing
 from holdfast.handles import StoredPipeline
 from holdfast.layout import Slot
 from holdfast.manifest import Manifest
@@ -65,6 +65,7 @@ class Starting:
     """Called at each step by name, as in an epoch."""
     _seen: tuple[World, Warm | None] | None = field(default=None, repr=False)
     _proven: Proven = field(default_factory=Proven, repr=False)
+    _go_back: bool | None = field(default=None, repr=False)
 
     @property
     def may_clear(self) -> bool:
@@ -170,10 +171,25 @@ class Starting:
 
         return reaching
 
+    def was_begun(self, taken: Taken) -> bool:
+        """Whether the next epoch was begun in the directory before, and not finished."""
+        if taken.plan.state.kind != "warm" or self.warm is None:
+            return False
+        try:
+            self.home.directory(self.warm.directory).read(f"offsets/{taken.plan.state.at.epoch + 1}")
+        except ObjectMissing:
+            return False
+        return True
+
+    def go_back(self, sinks: Mapping[str, Sink]) -> bool:
+        """Whether all sinks can take back what they are about to commit. The sinks are fenced by now."""
+        if self._go_back is None:
+            self._go_back = all(sink.keeps_way_back() for sink in sinks.values())
+        return self._go_back
+
     def ledgers(self, sinks: Mapping[str, Sink]) -> list[Ledger]:
         """Where a decision must be before a sink commits: with one that can't go back, in the repository too."""
-        can_all = all(type(sink).roll_back is not Sink.roll_back for sink in sinks.values())
-        return [self.local_ledger()] if can_all else [self.local_ledger(), self.remote_ledger()]
+        return [self.local_ledger()] if self.go_back(sinks) else [self.local_ledger(), self.remote_ledger()]
 
     def local_ledger(self) -> Ledger:
         return Ledger(self.home.address("ledger").store())

@@ -88,12 +88,15 @@ def at_work(
         stack.callback(carrier.close)
         place, adopter = choose_place(start.home, list(sinks.values()))
         roots = [root for sink in sinks.values() if (root := sink.adopts_below)]
-        recent = [several[0].staged for several in taken.decided.values()]
+        name, recent = start.directory(taken), [several[0].staged for several in taken.decided.values()]
+        if start.was_begun(taken):
+            # It may have failed for its size: the executors take it, whatever it is.
+            recent = []
         staging = FolderStaging(
             place,
             [start.home.address("staging"), *roots],
             [(staged.rows, staged.size_bytes) for staged in recent],
-            compares=len(sinks) > 1 or has_operators(start.guard.mine.parts),
+            compares=len(sinks) > 1 or not start.go_back(sinks) or has_operators(start.guard.mine.parts),
         )
         ledgers = start.ledgers(sinks)
         epochs = Epochs(
@@ -110,7 +113,6 @@ def at_work(
             on_epoch=on_epoch,
             reach=reach,
         )
-        name = start.directory(taken)
 
         def clear() -> None:
             if start.may_clear:
