@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -131,6 +133,34 @@ def test_savepoints_become_tags_however_they_were_made_and_go_with_them(tmp_path
     world.tend()
     assert set(sink._catalog.load_table("ns.words").metadata.refs) == {"main"}
     sink.close()
+
+
+def test_an_older_list_of_savepoints_is_never_told_after_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads make a savepoint each; the first has read the list, and sleeps before it tells the sinks."""
+    world = World(tmp_path, SQLite(tmp_path / "t.db", "words"))
+    world.run(0, 1)
+    told: list[set[str]] = []
+    monkeypatch.setattr(world.sink, "hold", lambda savepoints: told.append(set(savepoints)))
+    read, is_read, is_told = world.stored.savepoints, threading.Event(), threading.Event()
+
+    def read_slowly() -> object:
+        found = read()
+        if not is_read.is_set():
+            is_read.set()
+            is_told.wait(1)
+        return found
+
+    monkeypatch.setattr(world.stored, "savepoints", read_slowly)
+    world.stored["epoch:0"].savepoint("first")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(world.upkeep.hold)
+        is_read.wait()
+        world.stored["epoch:1"].savepoint("second")
+        pool.submit(world.upkeep.hold).add_done_callback(lambda _done: is_told.set())
+    first.result()
+    assert told == [{"first"}, {"first", "second"}]
 
 
 def test_a_table_that_may_not_keep_a_savepoint_is_warned_of(tmp_path: Path) -> None:

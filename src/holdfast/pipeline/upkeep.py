@@ -48,6 +48,7 @@ class Upkeep:
         self._looks = 0
         self._lock = threading.Lock()
         self._before: Link | None = None
+        self._telling = threading.Lock()
 
     def look(self) -> None:
         """Find out what may be let go of; called with every checkpoint."""
@@ -82,9 +83,11 @@ class Upkeep:
 
     def hold(self) -> None:
         """Have every sink keep the way back to the savepoints that there are, however they were made."""
-        known = {name: self._targets(savepoint.at) for name, savepoint in self._stored.savepoints().items()}
-        for name, sink in self._sinks.items():
-            sink.hold({savepoint: targets[name] for savepoint, targets in known.items() if name in targets})
+        # Read and told as one: an older list that is told after a newer one would let go of the newest savepoint.
+        with self._telling:
+            known = {name: self._targets(savepoint.at) for name, savepoint in self._stored.savepoints().items()}
+            for name, sink in self._sinks.items():
+                sink.hold({savepoint: targets[name] for savepoint, targets in known.items() if name in targets})
 
     def warn(self) -> None:
         """Say what may take the way back away from a savepoint that was just made."""
