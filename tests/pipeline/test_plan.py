@@ -74,9 +74,11 @@ def test_a_changed_query_is_refused_before_anything_is_touched_and_runs_once_it_
     assert [g.number for g in place.repository.pipeline("sums").generations()] == [0, 1, 2]
 
 
-def start(place: Place, pipeline: Pipeline, accept: list[str] | tuple[str, ...] = ()) -> None:
+def start(place: Place, pipeline: Pipeline, accept: list[str] | tuple[str, ...] = (), home: Path | None = None) -> None:
     with configured(place.spark, STORES["changelog-2"]):
-        run = pipeline.start(place.repository, checkpoint_dir=place.home, every="1 batch", trigger=NOW, accept=accept)
+        run = pipeline.start(
+            place.repository, checkpoint_dir=home or place.home, every="1 batch", trigger=NOW, accept=accept
+        )
         run.await_termination()
 
 
@@ -92,6 +94,55 @@ def test_an_accepted_change_is_known_in_the_directory_before_any_checkpoint_says
     (place.root / "repository/pipelines/sums/latest").unlink()
     with pytest.raises(QueryChanged):
         place.run()
+
+
+def cut_off(pipeline: Pipeline, step: str) -> None:
+    """Have a pipeline die when it reaches a step."""
+
+    def reach(name: str) -> None:
+        if name == step:
+            raise RuntimeError(step)
+
+    pipeline._reach = reach
+
+
+@pytest.mark.parametrize("how", ["rewound", "killed when it was laid", "killed before it was noted"])
+def test_a_directory_has_the_query_of_the_checkpoint_that_was_laid_there_and_not_of_who_ran_in_the_folder_before(
+    place: Place, how: str
+) -> None:
+    """The folder has a query of its own, and the state in it comes from another folder, where that was changed."""
+    place.inputs(3)
+    place.run()
+    place.inputs(5)
+    pipeline = with_query(place, changed)
+    start(place, pipeline, accept=CHANGED, home=place.root / "elsewhere")
+    if how == "rewound":
+        newest = place.repository.pipeline("sums").latest()
+        assert newest is not None
+        newest.savepoint("before")
+        pipeline.rewind(place.repository, to="before", checkpoint_dir=place.home)
+    else:
+        cut_off(pipeline, "noted" if how.endswith("noted") else "laid")
+        with pytest.raises(RuntimeError):
+            start(place, pipeline)
+        pipeline = with_query(place, changed)
+    plan = place.pipeline().plan(place.repository, checkpoint_dir=place.home)
+    assert (plan.refused, plan.accept) == (True, CHANGED)
+    with pytest.raises(QueryChanged):
+        place.run()
+    assert not pipeline.plan(place.repository, checkpoint_dir=place.home).refused
+    start(place, pipeline)
+
+
+def test_a_changed_query_that_was_killed_before_it_was_noted_has_changed_nothing(place: Place) -> None:
+    place.inputs(3)
+    place.run()
+    pipeline = with_query(place, changed)
+    cut_off(pipeline, "noted")
+    with pytest.raises(RuntimeError):
+        start(place, pipeline, accept=CHANGED)
+    assert not place.pipeline().plan(place.repository, checkpoint_dir=place.home).refused
+    assert pipeline.plan(place.repository, checkpoint_dir=place.home).accept == CHANGED
 
 
 def test_a_name_that_no_change_has_is_refused(place: Place) -> None:

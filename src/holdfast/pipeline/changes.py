@@ -12,9 +12,11 @@ from holdfast.decide.fingerprint import Fingerprint
 from holdfast.decide.timeline import World, lineage
 from holdfast.errors import ObjectMissing, QueryChanged
 from holdfast.ids import new_token
-from holdfast.pipeline.home import Home
+from holdfast.layout import Slot
+from holdfast.pipeline.home import Home, new_directory
 from holdfast.pipeline.takeover import Found
 from holdfast.records import Record, seal, unseal
+from holdfast.repository.pipeline import PipelineRecords
 from holdfast.spark.explain import kept
 
 __all__ = ["QueryGuard"]
@@ -37,10 +39,15 @@ class QueryGuard:
     """
 
     def __init__(
-        self, pipeline: str, spark: SparkSession, home: Home, mine: Fingerprint, accept: Sequence[str] = ()
+        self,
+        records: PipelineRecords,
+        spark: SparkSession,
+        home: Home,
+        mine: Fingerprint,
+        accept: Sequence[str] = (),
     ) -> None:
         check_names(accept)
-        self._pipeline = pipeline
+        self._records = records
         self._spark = spark
         self._home = home
         self.mine = mine
@@ -62,7 +69,7 @@ class QueryGuard:
         if changes:
             names = sorted({change.name for change in changes})
             told = [f"{change} ({change.verdict})" for change in changes]
-            raise QueryChanged(self._pipeline, str(found.state.at), told, names)
+            raise QueryChanged(self._records.name, str(found.state.at), told, names)
 
     def compare(self, world: World, found: Found) -> list[Finding] | None:
         """Every change from the query that made this state, and every setting that the state keeps.
@@ -96,13 +103,39 @@ class QueryGuard:
         return noted or (found.follows.fingerprint if found.follows else {})
 
     def _noted(self, world: World) -> dict[str, str] | None:
-        store = self._home.address("queries").store()
+        """The query that made what lies in the directory that the timeline ran in last; None if that is not known.
+
+        Of those that ran in that very directory the last counts. Who has noted nothing has run nothing: it was a
+        rewind, or was killed before. If none has, the directory is as it was laid, and the query is its checkpoint's.
+        What a generation ran in another directory, or in another folder, says nothing of this one.
+        """
+        directory: str | None = None
         for generation, _, _ in lineage(world):
-            try:
-                return unseal(_key(generation), store.get(_key(generation)), QueryRecord).fingerprint
-            except ObjectMissing:
+            ran_in = self._home.runs_in(generation)
+            directory = directory or ran_in
+            if ran_in is None or ran_in != directory:
                 continue
+            noted = self._noted_by(generation)
+            if noted is not None:
+                return noted
+            if directory == new_directory(generation):
+                base = world.bases.get(generation)
+                return self._laid_from(base.slot if base else None)
         return None
+
+    def _noted_by(self, generation: int) -> dict[str, str] | None:
+        try:
+            record = self._home.address("queries").store().get(_key(generation))
+        except ObjectMissing:
+            return None
+        return unseal(_key(generation), record, QueryRecord).fingerprint
+
+    def _laid_from(self, slot: Slot | None) -> dict[str, str] | None:
+        """The query of a checkpoint; None for one that was pruned since, as it may once a newer one stands there."""
+        try:
+            return self._records.manifest(slot).fingerprint if slot is not None else None
+        except ObjectMissing:
+            return None
 
 
 def _key(generation: int) -> str:

@@ -316,12 +316,13 @@ class Pipeline:
             sink.check(schema)
         home = Home(SparkPlace(str(self._place(checkpoint_dir, session)), options or {}))
         query = identify(frame, self.query, self.output_mode, self.sinks)
-        guard = QueryGuard(self.name, session, home, query, accept)
+        stored = self._stored(repository)
+        guard = QueryGuard(stored.records, session, home, query, accept)
         sources = sources_of(frame, self.sources)
         with ExitStack() as stack:
             is_mine = stack.enter_context(home.held()) if hold else home.is_free()
             yield Starting(
-                self._stored(repository),
+                stored,
                 home,
                 frame,
                 versions,
