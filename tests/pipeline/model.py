@@ -103,7 +103,7 @@ class ModelSink(Sink):
     def why_not_back(self, target: Target) -> str | None:
         return None if self.rolls_back else "it is a log"
 
-    def roll_back(self, target: Target) -> None:
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
         self._reach("roll back")
         with self.held.lock:
             assert self._holder is not None

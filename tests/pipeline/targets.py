@@ -40,6 +40,7 @@ KINDS = (
     "delta in s3",
     "iceberg in s3",
     "kafka",
+    "sqlite overwrite",
     "duckdb overwrite",
     "postgres overwrite",
     "parquet overwrite",

@@ -55,6 +55,28 @@ def test_what_is_no_sink_is_refused(spark: SparkSession, prove: Prove) -> None:
         Pipeline("p", sources=sources, query=summed, sinks={"orders": "delta"})  # type: ignore[dict-item]
 
 
+def test_two_sinks_on_one_table_are_refused_and_two_tables_of_one_database_are_not(
+    spark: SparkSession, prove: Prove
+) -> None:
+    proof = prove()
+    proof.inputs(1)
+    sources, path = {"events": read_events(spark, proof.root, 1)}, proof.root / "t.db"
+    with pytest.raises(SinkUnfit, match=r"sink 'b': its target .* is that of 'a' too"):
+        Pipeline("p", sources=sources, query=summed, sinks={"a": SQLite(path, "t"), "b": SQLite(path, "T")})
+    Pipeline("p", sources=sources, query=summed, sinks={"a": SQLite(path, "t"), "b": SQLite(path, "s")})
+
+
+def test_on_a_cluster_the_place_of_sparks_directories_has_to_be_given(
+    spark: SparkSession, prove: Prove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = prove("sqlite")
+    proof.inputs(1)
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://driver:7077")
+    with pytest.raises(BadValue, match="checkpoint_dir: on a cluster"):
+        proof.pipeline(spark).start(proof.repository)
+    assert not proof.stored.exists()
+
+
 def test_a_key_that_the_rows_do_not_have_is_refused(spark: SparkSession, prove: Prove) -> None:
     proof = prove("sqlite")
     for sink in (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import holdfast
 from holdfast import Description, SinkStatus, claim
@@ -14,15 +16,15 @@ from holdfast.claim import Reason
 from holdfast.copying import copy_pipeline
 from holdfast.decide.start import Known
 from holdfast.decide.timeline import World, lineage, newest
-from holdfast.epochs import NOTHING, Target
-from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, NotActivated, SinksAhead
+from holdfast.epochs import NOTHING, Marker, Target
+from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, NotActivated, SinksAhead, SinkTaken, SinkUnfit
 from holdfast.layout import Slot
 from holdfast.pipeline.links import LINK, encode_link, link_of_manifest
 from holdfast.pipeline.takeover import Found, Taken, _Taking, take_pipeline
 from holdfast.publish import Publisher
 from holdfast.sinks import Delta, Parquet, SQLite
 from holdfast.sinks.contract import Sink
-from holdfast.testing.sinks import stage, step, words
+from holdfast.testing.sinks import SCHEMA, stage, step, words
 
 
 class Pipeline:
@@ -34,7 +36,9 @@ class Pipeline:
         self.more: dict[str, Sink] = {}
         self.records = holdfast.open("memory://", create=True).pipeline("p").records
 
-    def take(self, to: Slot | None) -> Taken:
+    def take(
+        self, to: Slot | None, *, discard_foreign: bool = False, reach: Callable[[str], None] = lambda _step: None
+    ) -> Taken:
         def find(world: World) -> Found:
             if to is None:
                 return Found(Known("nothing"), None, [])
@@ -43,7 +47,12 @@ class Pipeline:
             assert link is not None
             return Found(Known("checkpoint", link), manifest, [])
 
-        return take_pipeline(self.records, Reason("rewind"), {"table": self.sink}, find, rewind=True)
+        sinks = {"table": self.sink, **self.more}
+        for name, sink in sinks.items():
+            sink.name = name
+        return take_pipeline(
+            self.records, Reason("rewind"), sinks, find, rewind=True, discard_foreign=discard_foreign, reach=reach
+        )
 
     def start(self, *, activate: bool = False, accept: Sequence[str] = ()) -> Taken:
         def find(world: World) -> Found:
@@ -97,6 +106,71 @@ def test_files_with_a_log_jump_to_what_was_left(tmp_path: Path, epochs: tuple[in
     marker = sink.look()
     assert marker is not None
     assert (marker.at.epoch, marker.decided) == (3, first.generation.number)
+
+
+def test_rows_that_others_bring_after_the_generation_has_begun_are_listed_and_not_lost(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    pipeline = Pipeline(tmp_path, Delta(url))
+    pipeline.run(pipeline.take(None), 0, 1, 2)
+
+    def bring(at: str) -> None:
+        if at == "begun":
+            write_deltalake(url, pa.Table.from_pylist(words(100), schema=SCHEMA), mode="append")
+
+    with pytest.raises(SinksAhead, match="table: others have changed it since"):
+        pipeline.take(Slot(0, 0), reach=bring)
+    assert marker_of(pipeline.sink) == (1, 2, 0)
+    claims = pipeline.records.world().claims
+    with pytest.raises(SinksAhead, match="others have changed it since"):
+        pipeline.take(Slot(0, 0))
+    assert pipeline.records.world().claims == claims, "now it is known before anything is touched"
+    pipeline.take(Slot(0, 0), discard_foreign=True)
+    assert marker_of(pipeline.sink) == (2, 0, 0)
+    assert [row["id"] for row in pa.table(DeltaTable(url).scan().read_all()).to_pylist()] == [0]
+
+
+# ---- what is refused ----
+
+
+def test_a_first_start_that_is_refused_leaves_no_pipeline(tmp_path: Path) -> None:
+    sink = SQLite(tmp_path / "t.db", "words")
+    Pipeline(tmp_path, sink).start()
+    other = Pipeline(tmp_path, sink)
+    with pytest.raises(SinkTaken):
+        other.start()
+    assert not other.records.exists()
+    with pytest.raises(SinkTaken):
+        other.take(None)
+    assert not other.records.exists()
+
+
+def test_two_first_starts_at_once_take_each_other_for_the_same_pipeline(tmp_path: Path) -> None:
+    """One has looked, found no pipeline, and sleeps before it looks at its sink, which the other has fenced by then."""
+    sink = SQLite(tmp_path / "t.db", "words")
+    pipeline, other = Pipeline(tmp_path, sink), Pipeline(tmp_path, SQLite(tmp_path / "t.db", "words"))
+    other.records = pipeline.records
+    look = sink.look
+
+    def look_late() -> Marker | None:
+        sink.look = look  # type: ignore[method-assign]
+        other.start()
+        return look()
+
+    sink.look = look_late  # type: ignore[method-assign]
+    assert pipeline.start().generation.number == 1
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
+def test_two_sinks_on_one_target_are_found_out_however_it_is_spelled(tmp_path: Path, begun: bool) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    pipeline = Pipeline(tmp_path, SQLite(tmp_path / "t.db", "words"))
+    if begun:
+        pipeline.run(pipeline.start(), 0)
+    pipeline.more["again"] = SQLite(tmp_path / "link" / "t.db", "words")
+    with pytest.raises(SinkUnfit, match=r"sink 'again': its target .* is that of 'table' too"):
+        pipeline.start()
+    pipeline.more["again"] = SQLite(tmp_path / "t.db", "others")
+    pipeline.start()
 
 
 # ---- a copy that is activated ----
@@ -228,7 +302,7 @@ def test_one_killed_before_it_has_rolled_back_leaves_that_to_the_next_start(
     twice.follow()
     twice.primary.run(twice.primary.take(Slot(0, 1)), 2, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(type(twice.sink), "roll_back", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+        patch.setattr(type(twice.sink), "roll_back", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("killed")))
         with pytest.raises(RuntimeError):
             twice.activate("unknown-generation:table")
     assert marker_of(twice.sink) == (2, 3, 1)

@@ -163,7 +163,7 @@ class RefusesLate(Documents):  # type: ignore[misc]
 class KeepsRows(Documents):  # type: ignore[misc]
     """Goes back by its marker alone."""
 
-    def roll_back(self, target: Target) -> None:
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
         with self._transaction() as db:
             require_holder(self.name, self._marker(db), self._mine())
             self._mark(db, Marker(self._mine(), target.at, target.decided))

@@ -27,6 +27,7 @@ from holdfast.errors import (
     DamagedRecord,
     Fenced,
     MissingRecords,
+    SinksAhead,
     SinkUnavailable,
     SinkUnfit,
 )
@@ -64,6 +65,10 @@ class TestDeltaOnDisk(SinkContract):
 
     def read(self) -> Iterable[dict[str, Any]]:
         return read_all(self.url)
+
+    def meddle(self) -> bool:
+        write_deltalake(self.url, pa.Table.from_pylist(words(100), schema=SCHEMA), mode="append")
+        return True
 
 
 class TestDeltaInS3(SinkContract):
@@ -540,8 +545,26 @@ def test_rows_of_others_in_between_are_told(root: Path, tmp_path: Path) -> None:
     assert sink.foreign_since(targets[0]) == sink.foreign_since(targets[1]) == ["WRITE in version 3"]
     assert "others have changed it since" in (what_bars(sink, targets[0]) or "")
     assert what_bars(sink, targets[0], discard_foreign=True) is None
-    sink.roll_back(targets[0])
+    sink.roll_back(targets[0], discard_foreign=True)
     assert ids(root) == [0]
+
+
+def test_rows_that_others_bring_between_the_look_and_the_roll_back_are_not_lost(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = fenced(root)
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(2)]
+    restore = sink._log.restore
+
+    def overtaken(*args: Any) -> object:
+        monkeypatch.undo()
+        write_deltalake(str(root), pa.Table.from_pylist(words(100), schema=SCHEMA), mode="append")
+        return restore(*args)
+
+    monkeypatch.setattr(sink._log, "restore", overtaken)
+    with pytest.raises(SinksAhead, match="WRITE in version 3"):
+        sink.roll_back(targets[0])
+    assert ids(root) == [0, 1, 100]
 
 
 def test_settings_of_the_table_are_no_rows(root: Path, tmp_path: Path) -> None:

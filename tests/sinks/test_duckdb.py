@@ -89,6 +89,10 @@ class TestDuckDB(SinkContract):
         found = run(self.path, "SELECT id, word, seen FROM words")
         return [{"id": number, "word": word, "seen": seen} for number, word, seen in found]
 
+    def meddle(self) -> bool:
+        run(self.path, "UPDATE words SET word = 'theirs'")
+        return True
+
 
 def test_every_type_stays_what_it_is(opened: Opened, path: Path, tmp_path: Path) -> None:
     utc = pa.timestamp("us", tz="UTC")

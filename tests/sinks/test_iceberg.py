@@ -22,7 +22,7 @@ from pyiceberg.types import StringType
 
 from holdfast.decide.chain import NOTHING
 from holdfast.epochs import Link, Target
-from holdfast.errors import ChainBroken, Fenced, MissingRecords, SinkUnavailable, SinkUnfit
+from holdfast.errors import ChainBroken, Fenced, MissingRecords, SinksAhead, SinkUnavailable, SinkUnfit
 from holdfast.sinks.contract import Sink, WriteMode, what_bars
 from holdfast.sinks.iceberg import Iceberg
 from holdfast.sinks.staged import StagedRows
@@ -68,6 +68,11 @@ class TestIcebergOnDisk(SinkContract):
 
     def read(self) -> Iterable[dict[str, Any]]:
         return read_all(self.catalog)
+
+    def meddle(self) -> bool:
+        with closing(load_catalog(**self.catalog)) as catalog:
+            catalog.load_table(TABLE).append(theirs(100))
+        return True
 
 
 # ---- reading ----
@@ -531,8 +536,26 @@ def test_rows_of_others_in_between_are_told(opened: Callable[..., Iceberg], cata
     assert "append in snapshot" in told
     assert told in (what_bars(sink, targets[0]) or "")
     assert what_bars(sink, targets[0], discard_foreign=True) is None
-    sink.roll_back(targets[0])
+    sink.roll_back(targets[0], discard_foreign=True)
     assert ids(catalog) == [0]
+
+
+def test_rows_that_others_bring_between_the_look_and_the_roll_back_are_not_lost(
+    opened: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = opened()
+    targets = [put(sink, tmp_path, epoch, epoch) for epoch in range(2)]
+    mark = sink._log.mark
+
+    def overtaken(*args: Any) -> bool:
+        monkeypatch.undo()
+        catalog.load_table(TABLE).append(theirs(100))
+        return mark(*args)
+
+    monkeypatch.setattr(sink._log, "mark", overtaken)
+    with pytest.raises(SinksAhead, match="append in snapshot"):
+        sink.roll_back(targets[0])
+    assert ids(catalog) == [0, 1, 100]
 
 
 def test_a_snapshot_that_was_expired_is_told_and_one_with_a_tag_is_kept(

@@ -45,6 +45,10 @@ class TestPostgres(SinkContract):
         found = self.run("SELECT id, word, seen::text FROM words")
         return [{"id": number, "word": word, "seen": seen} for number, word, seen in found]
 
+    def meddle(self) -> bool:
+        self.run("UPDATE words SET word = 'theirs'")
+        return True
+
 
 # ---- types ----
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 import pytest
 
 from holdfast.decide.chain import NOTHING
-from holdfast.errors import SinkUnfit
+from holdfast.errors import SinksAhead, SinkUnfit
 from holdfast.sinks import Postgres
 from holdfast.sinks.contract import WriteMode, what_bars
 from holdfast.testing.sinks import SCHEMA, holder, stage, step, words
@@ -180,6 +183,27 @@ def test_rows_that_others_changed_or_took_out_are_told_and_not_lost_without_a_wo
     sink.roll_back(second)
     assert run("SELECT word FROM words WHERE id = 1") == [("theirs",)], "as it was found"
     assert list(sink.foreign_since(first)) == ["1 rows changed in words", "1 rows taken out in words"]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+def test_who_is_changing_a_row_when_the_sink_goes_back_is_waited_for_and_seen(
+    opened: Opened, postgres_url: str, run: Run, tmp_path: Path, mode: WriteMode
+) -> None:
+    sink = opened(mode=mode, key=["id"] if mode == "upsert" else [])
+    first = put(sink, 0, stage(tmp_path, words(1, 2)))
+    put(sink, 1, stage(tmp_path, words(1, 2, word="x")))
+    with ThreadPoolExecutor(1) as pool, adbc.connect(postgres_url) as other:
+        with other.cursor() as cursor:
+            cursor.execute("UPDATE words SET word = 'theirs' WHERE id = 1")
+            under_way = pool.submit(sink.roll_back, first)
+            while not under_way.done() and not run("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                time.sleep(0.01)
+        other.commit()
+        with pytest.raises(SinksAhead, match="1 rows changed in words"):
+            under_way.result()
+    assert run("SELECT id, word FROM words ORDER BY 1") == [(1, "theirs"), (2, "x2")]
+    sink.roll_back(first, discard_foreign=True)
+    assert run("SELECT id, word FROM words ORDER BY 1") == [(1, "w1"), (2, "w2")]
 
 
 def test_rows_that_others_put_into_a_table_that_is_written_as_a_whole_are_told(

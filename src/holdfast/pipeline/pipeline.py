@@ -36,7 +36,7 @@ from holdfast.pipeline.staging import sweep
 from holdfast.pipeline.starting import Recovery, Starting
 from holdfast.pipeline.takeover import Taken, look_at_pipeline, take_pipeline
 from holdfast.pipeline.work import LetGo, Work, at_work
-from holdfast.sinks.contract import Sink
+from holdfast.sinks.contract import Sink, refuse_same
 from holdfast.sinks.staged import StagedRows
 from holdfast.spark import succession
 from holdfast.spark.attach import Attached, Every
@@ -100,6 +100,7 @@ class Pipeline:
                 raise BadValue(f"sink {sink_name!r}", f"{sink!r} is none: such as holdfast.sinks.Delta(…) gives one")
             sink.name = sink_name
             refuse_mode(sink_name, output_mode, sink.mode, changelog=changelog)
+        refuse_same(self.sinks)
 
     def __repr__(self) -> str:
         return f"<holdfast.Pipeline {self.name!r}: {', '.join(self.sources)} into {', '.join(self.sinks)}>"

@@ -7,6 +7,7 @@ what is read final. Nothing is rolled back or run before the generation has begu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -16,11 +17,19 @@ from holdfast.decide.consent import TAKE_BACK, duplicates_in, unknown_in
 from holdfast.decide.start import Known, Obstacle, SinkView, StartPlan, decisions_that_count, plan_start, stands_at
 from holdfast.decide.timeline import World, current, timeline
 from holdfast.epochs import NOTHING, EpochDecision, Holder, Link, Marker, Target
-from holdfast.errors import ActivatedElsewhere, Fenced, NotACopy, ObjectMissing, SinksAhead, SinkTaken
+from holdfast.errors import (
+    ActivatedElsewhere,
+    Fenced,
+    NotACopy,
+    ObjectMissing,
+    PipelineMissing,
+    SinksAhead,
+    SinkTaken,
+)
 from holdfast.manifest import Manifest
 from holdfast.pipeline.epoch import Held
 from holdfast.repository.pipeline import PipelineRecords
-from holdfast.sinks.contract import Sink, what_bars
+from holdfast.sinks.contract import Sink, same_target, what_bars
 
 __all__ = ["Found", "Taken", "look_at_pipeline", "take_pipeline", "target_of", "targets_in"]
 
@@ -100,9 +109,10 @@ def take_pipeline(
     """
     if activate and not (records.exists() and records.began_elsewhere(records.generations())):
         raise NotACopy(records.name, records.store.url)
-    pipeline_id = records.ensure_identity().pipeline_id
-    taking = _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept, activate, reach)
+    taking = _Taking(records, sinks, find, rewind, discard_foreign, accept, activate, reach)
     taking.look_before()
+    # Only now: a pipeline that is refused before its first start must not be left behind.
+    taking.pipeline_id = records.ensure_identity().pipeline_id
     generation = take_over(records, reason, taking.begin, taking.fence, activate or TAKE_BACK in accept)
     return taking.settle(generation)
 
@@ -117,8 +127,7 @@ def look_at_pipeline(
     accept: Sequence[str] = (),
 ) -> tuple[Found, StartPlan]:
     """What a take-over would find and plan now, with nothing claimed and nothing touched."""
-    pipeline_id = records.identity().pipeline_id if records.exists() else ""
-    return _Taking(records, pipeline_id, sinks, find, rewind, discard_foreign, accept).look()
+    return _Taking(records, sinks, find, rewind, discard_foreign, accept).look()
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,6 @@ class _Taking:
     def __init__(
         self,
         records: PipelineRecords,
-        pipeline_id: str,
         sinks: Mapping[str, Sink],
         find: Callable[[World], Found],
         rewind: bool,
@@ -155,8 +163,9 @@ class _Taking:
         self._find = find
         self._rewind = rewind
         self._discard_foreign = discard_foreign
-        self._pipeline_id = pipeline_id
-        self._holder = Holder(self._pipeline_id, -1, "")
+        self.pipeline_id = ""
+        """Of one that is not there yet, nothing."""
+        self._holder = Holder("", -1, "")
         self._markers: dict[str, Marker | None] = {}
         self._seen: dict[str, Marker | None] = {}
         """As they were before the claim."""
@@ -185,11 +194,14 @@ class _Taking:
                 planned.require()
 
     def fence(self, generation: int, token: str) -> None:
-        self._holder = Holder(self._pipeline_id, generation, token)
+        self._holder = Holder(self.pipeline_id, generation, token)
         self._reach("claimed")
+        self._markers = dict.fromkeys(self._sinks)
         for name, sink in self._sinks.items():
             # One without a marker is nobody's: it begins once it is known where.
-            self._markers[name] = self._fence(name, Link()) if sink.look() is not None else None
+            if (marker := sink.look()) is not None:
+                self._refuse_twice(name, marker)
+                self._markers[name] = self._fence(name, Link())
         self._reach("fenced")
 
     def begin(self) -> Begin:
@@ -198,7 +210,9 @@ class _Taking:
         planned = self._plan(world, self._markers)
         begins = {name: sink.holds for name, sink in planned.plan.sinks.items() if sink.begins}
         if begins:
-            self._markers |= {name: self._fence(name, at) for name, at in begins.items()}
+            for name, at in begins.items():
+                self._refuse_twice(name, self._sinks[name].look())
+                self._markers[name] = self._fence(name, at)
             planned = self._plan(world, self._markers)
         if planned.plan.obstacles and self._records.is_claimed(self._holder.generation + 1):
             raise Fenced(self._records.name, self._holder.generation, "another has claimed it meanwhile")
@@ -209,6 +223,14 @@ class _Taking:
         goes_on = not self._rewind or planned.found.state.kind == "warm"
         follows = current(world) if goes_on else None
         return Begin(slot, planned.plan.adopted, follows, planned.found.origin)
+
+    def _refuse_twice(self, name: str, marker: Marker | None) -> None:
+        """Raise SinkUnfit if a sink has our own marker before it was fenced: it was fenced under another name, and what
+        the one commits the other would skip.
+        """
+        if marker is not None and marker.holder == self._holder:
+            fenced = [other for other, known in self._markers.items() if known is not None]
+            raise same_target(self._sinks[name], fenced)
 
     def _fence(self, name: str, begin: Link) -> Marker:
         marker = self._sinks[name].fence(self._holder, begin)
@@ -226,7 +248,7 @@ class _Taking:
             marker = self._markers[name]
             target = targets[name]
             if plan.sinks[name].rolls_back:
-                sink.roll_back(target)
+                sink.roll_back(target, discard_foreign=self._discard_foreign)
                 self._reach(f"rolled back {name}")
             elif plan.sinks[name].doubles:
                 sink.stand_at(target)
@@ -239,8 +261,11 @@ class _Taking:
 
     def _look(self) -> dict[str, Marker | None]:
         markers = {name: sink.look() for name, sink in self._sinks.items()}
+        # Asked after the sinks: whoever makes the pipeline right now has made it before they fence one.
+        with suppress(PipelineMissing):
+            self.pipeline_id = self.pipeline_id or self._records.identity().pipeline_id
         for name, marker in markers.items():
-            if marker is not None and marker.holder.pipeline_id != self._pipeline_id:
+            if marker is not None and marker.holder.pipeline_id != self.pipeline_id:
                 raise SinkTaken(name, marker.holder.pipeline_id)
         self._seen = markers
         return markers

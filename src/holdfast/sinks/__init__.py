@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         admit,
         go_back,
         raise_fence,
+        refuse_foreign,
     )
     from holdfast.sinks.delta import Delta
     from holdfast.sinks.duckdb import DuckDB
@@ -48,6 +49,7 @@ _WHERE = {
     "admit": "contract",
     "go_back": "contract",
     "raise_fence": "contract",
+    "refuse_foreign": "contract",
 }
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "admit",
     "go_back",
     "raise_fence",
+    "refuse_foreign",
 ]
 
 

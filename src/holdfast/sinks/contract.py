@@ -6,12 +6,12 @@ A sink of your own subclasses Sink and joins the suite `holdfast.testing.SinkCon
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from holdfast.decide.chain import admit, go_back, raise_fence
 from holdfast.epochs import Holder, Link, Marker, Step, Target
-from holdfast.errors import BadValue, SinkUnfit
+from holdfast.errors import BadValue, SinksAhead, SinkUnfit
 from holdfast.store import Address
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ __all__ = [
     "admit",
     "go_back",
     "raise_fence",
+    "refuse_foreign",
+    "refuse_same",
+    "same_target",
     "what_bars",
 ]
 
@@ -74,7 +77,11 @@ class Sink(ABC):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where it writes to, without any secret."""
+        """Where it writes to, without any secret: two sinks of one pipeline never have the same."""
+
+    def _identity(self) -> Hashable:
+        """What its target is told apart by, if `target` leaves out something or can be written in several ways."""
+        return self.target
 
     @property
     def adopts_below(self) -> Address | None:
@@ -139,10 +146,12 @@ class Sink(ABC):
         """What takes the way back away in time, though it is there now, in words: for those who make a savepoint."""
         return ()
 
-    def roll_back(self, target: Target) -> None:
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:  # noqa: ARG002 - as above
         """Take back all after a target and move the marker there, in one transaction with the look at it.
 
-        Idempotent: it may come again after a crash. Raises Fenced; whoever asks has asked `why_not_back` first.
+        Idempotent: it may come again after a crash. Raises Fenced; whoever asks has asked `why_not_back` first. What
+        `foreign_since` lists is looked for again in that very transaction, since others may have come meanwhile: unless
+        it may be lost (`discard_foreign`) nothing changes, and SinksAhead is raised; see `refuse_foreign`.
         """
         raise SinkUnfit(self.name, self.why_not_back(target) or "it can't go back")
 
@@ -179,7 +188,31 @@ def what_bars(sink: Sink, target: Target, *, discard_foreign: bool = False) -> s
     why = sink.why_not_back(target)
     if why is not None or discard_foreign:
         return why
-    others = sink.foreign_since(target)
+    return _told(sink.foreign_since(target))
+
+
+def refuse_same(sinks: Mapping[str, Sink]) -> None:
+    """Raise SinkUnfit if two sinks of a pipeline have one target: what the first commits the second would skip."""
+    first: dict[Hashable, str] = {}
+    for name, sink in sinks.items():
+        other = first.setdefault(sink._identity(), name)
+        if other != name:
+            raise same_target(sink, [other])
+
+
+def same_target(sink: Sink, others: Sequence[str]) -> SinkUnfit:
+    """The error of a sink that writes to where one of these does."""
+    named = " or ".join(map(repr, others))
+    return SinkUnfit(sink.name, f"its target {sink.target} is that of {named} too, and each sink needs one of its own")
+
+
+def refuse_foreign(sink: str, target: Target, others: Sequence[str]) -> None:
+    """Raise SinksAhead if going back to a target would lose what others have changed since, which is listed."""
+    if why := _told(others):
+        raise SinksAhead(str(target.at), [f"{sink}: {why}"])
+
+
+def _told(others: Sequence[str]) -> str | None:
     if not others:
         return None
     return f"others have changed it since, and without discard_foreign=True that is not lost: {', '.join(others)}"

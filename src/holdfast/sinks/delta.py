@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from holdfast.decide.chain import admit, go_back, raise_fence, require_holder
 from holdfast.epochs import Holder, Link, Marker, Step, Target
 from holdfast.errors import BadURL, SinkUnfit
-from holdfast.sinks.contract import Sink, WriteMode
+from holdfast.sinks.contract import Sink, WriteMode, refuse_foreign
 from holdfast.sinks.delta_files import (
     Active,
     active_files,
@@ -35,7 +35,7 @@ from holdfast.sinks.staged import StagedRows
 from holdfast.sinks.table_files import DataFile, Named, TableFiles, folder_of
 from holdfast.sinks.upsert import key_bounds, overlapping, refuse_key
 from holdfast.store import Address
-from holdfast.store.between import tidy
+from holdfast.store.between import place_of, tidy
 
 __all__ = ["Delta"]
 
@@ -84,6 +84,9 @@ class Delta(Sink):
     @property
     def target(self) -> str:
         return self.root.url
+
+    def _identity(self) -> Hashable:
+        return place_of(self.root)
 
     @property
     def adopts_below(self) -> Address | None:
@@ -195,7 +198,7 @@ class Delta(Sink):
             log = DeltaLog(self.root)
             standing = log.load()
             since = log.find(standing, target)[1] if standing else []
-        return [str(change) for change in reversed(since) if change.is_foreign]
+        return _foreign(since)
 
     def cautions(self) -> Sequence[str]:
         with self._log.reaching(self.name, "look"):
@@ -206,18 +209,20 @@ class Delta(Sink):
         ]
         return [f"what a savepoint needs may go: {'; '.join(rules)}"]
 
-    def roll_back(self, target: Target) -> None:
-        """As the contract has it. What others have written since is lost: `foreign_since` lists it."""
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
         with self._log.reaching(self.name, "roll back"):
             while True:
                 standing = self._held()
                 after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
                 if after is None:
                     return
-                found, _ = self._log.find(standing, target)
+                found, since = self._log.find(standing, target)
                 why = self._no_way(self._log, standing, found, target)
                 if found is None or why:
                     raise SinkUnfit(self.name, f"it can't go back to {target.at}: {why}")
+                # Up to this very version: where there is another by now, the commit fails, and it is looked again.
+                if not discard_foreign:
+                    refuse_foreign(self.name, target, _foreign(since))
                 if self._log.restore(standing, found.version, after):
                     return
 
@@ -328,6 +333,10 @@ class Delta(Sink):
         refuse_features(self.name, table, changes_rows=self.mode != "append")
         if not is_placeholder(table):
             refuse_columns(self.name, table, given)
+
+
+def _foreign(since: Sequence[Change]) -> list[str]:
+    return [str(change) for change in reversed(since) if change.is_foreign]
 
 
 def _parts(table: DeltaTable) -> list[Part]:

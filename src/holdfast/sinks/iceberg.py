@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from holdfast.decide.chain import admit, go_back, raise_fence, require_holder
 from holdfast.epochs import Holder, Link, Marker, Step, Target
 from holdfast.errors import BadValue, SinkUnfit
-from holdfast.sinks.contract import Sink, WriteMode
+from holdfast.sinks.contract import Sink, WriteMode, refuse_foreign
 from holdfast.sinks.iceberg_files import (
     TRANSFORMS,
     added,
@@ -98,6 +98,10 @@ class Iceberg(Sink):
     @property
     def target(self) -> str:
         return f"iceberg:{self._catalog.name}.{self.table}"
+
+    def _identity(self) -> Hashable:
+        # Catalogs of one name may be another's.
+        return self._catalog.name, frozenset(map(str, self._catalog.properties.items())), self.table
 
     @property
     def root(self) -> Address | None:
@@ -209,8 +213,7 @@ class Iceberg(Sink):
             found = self._log.find(standing.table, target) if standing else None
             return self._log.foreign(standing.table, found) if standing and found else ()
 
-    def roll_back(self, target: Target) -> None:
-        """As the contract has it. What others have written since is lost: `foreign_since` lists it."""
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
         with self._log.reaching(self.name, "roll back"):
             while True:
                 standing = self._held()
@@ -222,6 +225,9 @@ class Iceberg(Sink):
                     raise SinkUnfit(
                         self.name, f"it can't go back to {target.at}: its snapshot was expired, or never was"
                     )
+                # Of this very snapshot: if another is the current one by now, the commit fails, and it is looked again.
+                if not discard_foreign:
+                    refuse_foreign(self.name, target, self._log.foreign(standing.table, found))
                 if self._log.mark(standing, Note("roll back", after), found):
                     return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,7 @@ from holdfast.sinks.parquet_log import Entry, Log, State
 from holdfast.sinks.staged import StagedRows, decode_schema, encode_schema
 from holdfast.sinks.table_files import Brought, Named, TableFiles, folder_of
 from holdfast.store import Address
-from holdfast.store.between import plain_url, tidy
+from holdfast.store.between import place_of, plain_url, tidy
 
 __all__ = ["Parquet", "Version", "files", "versions"]
 
@@ -79,6 +79,9 @@ class Parquet(Sink):
     @property
     def target(self) -> str:
         return self.root.url
+
+    def _identity(self) -> Hashable:
+        return place_of(self.root)
 
     @property
     def adopts_below(self) -> Address | None:
@@ -165,7 +168,7 @@ class Parquet(Sink):
             gone = sorted(needed - self._files.sizes(needed).keys())
         return f"{len(gone)} files of version {found.version} are gone, such as {gone[0]}" if gone else None
 
-    def roll_back(self, target: Target) -> None:
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:  # noqa: ARG002 - its log is ours alone
         with self._reaching("roll back"):
             while True:
                 state = self._held()

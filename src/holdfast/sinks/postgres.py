@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks import postgres_catalog as catalog
 from holdfast.sinks.contract import Target, WriteMode
 from holdfast.sinks.postgres_others import XID, changed_by_others, own_again, written_by_others
-from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown
+from holdfast.sinks.postgres_session import Locked, Session, Sessions, shown, take_turns
 from holdfast.sinks.postgres_types import are_taken, fits, surely_fit_a_row, type_of
 from holdfast.sinks.sql import EPOCH, SqlSink
 from holdfast.sinks.sql_marker import MARKERS, Database, Standing
@@ -63,6 +63,9 @@ class Postgres(SqlSink):
     @property
     def target(self) -> str:
         return f"{self._shown}#{self.schema + '.' if self.schema else ''}{self.table}"
+
+    def _identity(self) -> Hashable:
+        return self._sessions.url, self.schema, self.table
 
     def close(self) -> None:
         self._ahead = None
@@ -211,6 +214,9 @@ class Postgres(SqlSink):
             return ()
         if not catalog.may_see_all(db, table):
             return [f"changes in {self.table}, if any: the user may not read all of it, and they can't be told"]
+        if isinstance(db, _Transaction):
+            # Whoever is writing is waited for: what they change after the look would be lost unseen.
+            db.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
         if self.mode == "upsert":
             return told(self.table, *changed_by_others(db, table, before, self.key, epoch))
         return told(self.table, written_by_others(db, table, before))
@@ -338,7 +344,7 @@ class Postgres(SqlSink):
         if not there:
             # Two that make it at once would see the second fail.
             with self._transaction() as db:
-                _take_turns(db, self._named(MARKERS))
+                take_turns(db, self._named(MARKERS))
                 super()._make_markers(db)
         marker = super().fence(holder, begin)
         self._sweep(holder)
@@ -346,7 +352,7 @@ class Postgres(SqlSink):
 
     def _make_markers(self, db: Database) -> None:
         """There is no row yet that two who fence a new sink could lock: they take turns by its name."""
-        _take_turns(db, self._named(self.table))
+        take_turns(db, self._named(self.table))
 
     def _marker(self, db: Database) -> Standing | None:
         if isinstance(db, _Transaction) and self._columns(db, MARKERS):
@@ -376,10 +382,6 @@ def _with_epoch(rows: Iterable[pa.RecordBatch], epoch: int, schema: pa.Schema) -
     for batch in rows:
         same = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
         yield pa.RecordBatch.from_arrays([*batch.columns, same], schema=schema)
-
-
-def _take_turns(db: Database, what: str) -> None:
-    db.execute("SELECT pg_advisory_xact_lock(hashtextextended(?1, 0))", (f"holdfast {what}",))
 
 
 def _session_name(holder: Holder, generation: int) -> str:

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from holdfast.errors import BadValue, HoldfastError, SinkUnavailable, SinkUnfit
 from holdfast.sinks.postgres_types import on_the_wire
+from holdfast.sinks.sql_marker import Database
 from holdfast.sinks.sql_rows import remembering
 
-__all__ = ["Locked", "Session", "Sessions", "shown"]
+__all__ = ["Locked", "Session", "Sessions", "shown", "take_turns"]
 
 _UNFIT = ("0A", "22", "23", "2F", "38", "39", "3F", "42", "44", "54", "P0")
 """Classes of SQLSTATE that say that these rows, or this table, will never do."""
@@ -105,7 +106,7 @@ class Sessions:
     """
 
     def __init__(self, url: str, sink: Callable[[], str]) -> None:
-        self._url = url
+        self.url = url
         self._secrets = _secrets(_split(url))
         self._sink = sink
         self._idle: list[Session] = []
@@ -153,7 +154,7 @@ class Sessions:
 
     def _connect(self) -> Session:
         try:
-            session = Session(adbc.connect(self._url, autocommit=True), self._sink)
+            session = Session(adbc.connect(self.url, autocommit=True), self._sink)
         except adbc.Error as error:
             why = str(error).strip()
             for secret in self._secrets:
@@ -180,6 +181,11 @@ class Sessions:
             raise
         self.schema = schema or "public"
         return session
+
+
+def take_turns(db: Database, what: str) -> None:
+    """Wait until no other transaction has taken this turn, and have it until one's own ends."""
+    db.execute("SELECT pg_advisory_xact_lock(hashtextextended(?1, 0))", (f"holdfast {what}",))
 
 
 def shown(url: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.decide.chain import Holder, Link, Marker, Step, admit, go_back, raise_fence, require_holder
 from holdfast.errors import SinkUnavailable, SinkUnfit
-from holdfast.sinks.contract import Target, WriteMode
+from holdfast.sinks.contract import Target, WriteMode, refuse_foreign
 from holdfast.sinks.sql_marker import MARKERS, Database, Standing, create_markers, read_marker, write_marker
 from holdfast.sinks.sql_rows import EPOCH, SqlRows, listed, quoted
 from holdfast.sinks.staged import StagedRows
@@ -58,7 +58,10 @@ class SqlSink(SqlRows):
 
     @abstractmethod
     def _changed_by_others(self, db: Database, epoch: int) -> Sequence[str]:
-        """What others have changed since in rows that were written after an epoch, in words."""
+        """What others have changed since in rows that were written after an epoch, in words.
+
+        Asked in a transaction it stays true until that ends.
+        """
 
     @abstractmethod
     def _type(self, field: pa.Field) -> str:
@@ -194,14 +197,17 @@ class SqlSink(SqlRows):
 
     def foreign_since(self, target: Target) -> Sequence[str]:
         with self._reading() as db:
-            found = self._marker(db)
-            goes = found is not None and found.marker.at.epoch > target.at.epoch
-            # Rows that others append carry no epoch, and stay.
-            if not goes or self.mode == "append" or not self._columns(db, self.table):
-                return ()
-            return self._changed_by_others(db, target.at.epoch)
+            return self._foreign_since(db, target)
 
-    def roll_back(self, target: Target) -> None:
+    def _foreign_since(self, db: Database, target: Target) -> Sequence[str]:
+        found = self._marker(db)
+        goes = found is not None and found.marker.at.epoch > target.at.epoch
+        # Rows that others append carry no epoch, and stay.
+        if not goes or self.mode == "append" or not self._columns(db, self.table):
+            return ()
+        return self._changed_by_others(db, target.at.epoch)
+
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
         with self._transaction() as db:
             standing = self._held(db)
             after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
@@ -210,6 +216,8 @@ class SqlSink(SqlRows):
             # Asked again where nothing can come in between.
             if why := self._why_not_back(db, target):
                 raise SinkUnfit(self.name, why)
+            if not discard_foreign:
+                refuse_foreign(self.name, target, self._foreign_since(db, target))
             if self._columns(db, self.table):
                 self._undo(db, target.at.epoch)
             self._write_marker(db, standing._replace(marker=after))

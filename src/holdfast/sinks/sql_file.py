@@ -6,8 +6,10 @@ another number by now was changed by somebody else.
 
 from __future__ import annotations
 
+import os.path
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from pathlib import Path
 
 from holdfast.sinks.sql import SqlSink
 from holdfast.sinks.sql_marker import Database
@@ -28,6 +30,11 @@ TOGETHER = 100
 
 class SqlFile(SqlSink):
     """A table in a file. A subclass says how a number is made of a value."""
+
+    path: Path
+
+    def _identity(self) -> Hashable:
+        return os.path.realpath(self.path), self._entry
 
     @abstractmethod
     def _number(self, column: str, value: str) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.store.address import CloudAddress, LocalAddress, MemoryAddress, read_address
 from holdfast.store.open import Address, open_store
 
-__all__ = ["copy_files", "key_within", "plain_url", "tidy"]
+__all__ = ["copy_files", "key_within", "place_of", "plain_url", "tidy"]
 
 AT_ONCE = 8
 WHERE = ("account_name", "base_url", "endpoint", "endpoint_url")
@@ -27,6 +27,15 @@ def key_within(root: Address, place: Address) -> str | None:
     if isinstance(outer, MemoryAddress) and outer == inner and outer.name:
         return ""
     return None
+
+
+def place_of(address: Address) -> tuple[object, ...]:
+    """What is equal for two addresses of one place, however they are written."""
+    read = _read(address)
+    if isinstance(read, LocalAddress):
+        return (os.path.realpath(read.path),)
+    # What lies in memory without a name is a place of its own each time.
+    return (*_server(read), read.prefix) if isinstance(read, CloudAddress) else (read.name or id(address),)
 
 
 def copy_files(source: Address, target: Address, names: Mapping[str, str]) -> None:

@@ -69,6 +69,10 @@ class SinkHands:
         """The rows that a reader of the target sees now, with the columns of SCHEMA at least."""
         raise NotImplementedError
 
+    def meddle(self) -> bool:
+        """Change a row as another writer would, and give True; False where nobody else can write there."""
+        return False
+
     @pytest.fixture(autouse=True)
     def _handles(self, tmp_path: Path) -> Iterator[None]:
         self.folder = tmp_path

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.decide.chain import Link
-from holdfast.errors import Fenced, SinkUnfit
+from holdfast.errors import Fenced, SinksAhead, SinkUnfit
 from holdfast.sinks.contract import Target, WriteMode
 from holdfast.testing.sink_hands import SCHEMA, SinkHands, holder, stage, step, words
 
@@ -164,6 +164,23 @@ class WaysBack(SinkHands):
             self.put(sink, step(3, offsets="other"), words(1, word="o"))
             sink.roll_back(targets[1])
             assert list(sink.foreign_since(targets[0])) == []
+
+    @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
+    def test_going_back_loses_what_others_changed_only_where_it_may(self, mode: WriteMode) -> None:
+        for chosen in self.only(mode) if self.rolls_back else []:
+            sink = self.fenced(mode=chosen)
+            first = self.put(sink, step(0), words(1, 2))
+            self.put(sink, step(1), words(1, 2, 3, word="x"))
+            # Where it lists none, such as rows that stay whatever is taken back, there is nothing to lose.
+            if not self.meddle() or not sink.foreign_since(first):
+                return
+            before = self.seen(), sink.look()
+            with pytest.raises(SinksAhead):
+                sink.roll_back(first)
+            assert (self.seen(), sink.look()) == before
+            sink.roll_back(first, discard_foreign=True)
+            assert self.seen() == [(1, "w1"), (2, "w2")]
+            sink.roll_back(first)
 
     def test_holding_savepoints_changes_no_row_and_bars_no_way(self) -> None:
         sink = self.fenced()

@@ -46,8 +46,9 @@ class SinkContract(WaysBack):
     """One test for each promise of `holdfast.sinks.Sink`; a subclass gives `open` and `read`.
 
     Say `rolls_back = False` for a sink that can't, name the `modes` that it has, and say `has_columns = False` for a
-    target that takes rows of any columns. Turn `races` down where a commit takes long: to find a look and a write that
-    are not one transaction, a commit and a take-over are paused at so many lines of the sink's code.
+    target that takes rows of any columns. Give `meddle` as well where `foreign_since` lists what others change. Turn
+    `races` down where a commit takes long: to find a look and a write that are not one transaction, a commit and a
+    take-over are paused at so many lines of the sink's code.
     """
 
     # ---- committing ----
