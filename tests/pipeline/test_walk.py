@@ -336,7 +336,7 @@ def fence_late(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = takeover._Taking.fence
 
     def remember(self: Any, generation: int, token: str) -> None:
-        self._holder = Holder(self._pipeline_id, generation, token)
+        self._holder = Holder(self.pipeline_id, generation, token)
         self._markers = {name: sink.look() for name, sink in self._sinks.items()}
 
     def settle(self: Any, generation: Any) -> Any:
