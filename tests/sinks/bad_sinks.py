@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -169,6 +171,19 @@ class KeepsRows(Documents):  # type: ignore[misc]
             self._mark(db, Marker(self._mine(), target.at, target.decided))
 
 
+class LosesOthers(Documents):  # type: ignore[misc]
+    """Goes back over what others wrote, though it lists it."""
+
+    def foreign_since(self, target: Target) -> list[str]:
+        with self._transaction() as db:
+            return [str(row) for row in db.execute("SELECT document FROM documents WHERE epoch IS NULL")]
+
+    def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:
+        super().roll_back(target)
+        with self._transaction() as db:
+            db.execute("DELETE FROM documents WHERE epoch IS NULL")
+
+
 class _Bad(_Suite):  # type: ignore[misc]
     sink: type[Documents]
     races = 15
@@ -223,3 +238,12 @@ class TestRefusesLate(_Bad):
 
 class TestKeepsRows(_Bad):
     sink = KeepsRows
+
+
+class TestLosesOthers(_Bad):
+    sink = LosesOthers
+
+    def meddle(self) -> bool:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
+            db.execute("INSERT INTO documents VALUES (NULL, ?)", (json.dumps({"id": 9, "word": "theirs"}),))
+        return True

@@ -29,6 +29,7 @@ FOUND_BY = {
     "OddTokens": "test_rows_are_seen_after_the_commit_and_not_before",
     "RefusesLate": "test_a_name_of_a_column_is_taken_or_refused_before_the_decision",
     "KeepsRows": "test_rows_after_a_target_are_taken_back_and_others_come_in_their_place",
+    "LosesOthers": "test_going_back_loses_what_others_changed_only_where_it_may",
 }
 
 
