@@ -6,6 +6,7 @@ by chance. In the end each target holds what an uninterrupted run puts out: noth
 
 from __future__ import annotations
 
+import random
 import shutil
 
 import pytest
@@ -67,6 +68,17 @@ def test_three_sinks_hold_the_truth_through_kills_before_and_after_the_decision_
     assert proof.dies("committed postgres", 2)
     proof.lose_home()
     finish(proof, spark, truth, 11)
+
+
+def test_one_sink_holds_the_truth_through_a_kill_at_a_step_and_one_by_chance(
+    spark: SparkSession, prove: Prove, truth: Truth
+) -> None:
+    proof = prove("iceberg in s3")
+    proof.inputs(5)
+    assert proof.dies("committed iceberg-in-s3", 2)
+    proof.inputs(9)
+    proof.dies_by_chance(random.Random(), 5)
+    finish(proof, spark, truth, 10)
 
 
 @pytest.mark.soak

@@ -689,6 +689,7 @@ def test_what_may_only_be_appended_to_says_so(root: Path, tmp_path: Path) -> Non
     first = put(sink, tmp_path, 0, 1)
     put(sink, tmp_path, 1, 2)
     assert "only be appended" in (sink.why_not_back(first) or "")
+    assert not sink.keeps_way_back()
     with pytest.raises(SinkUnfit, match="only be appended"):
         Delta(str(root), mode="overwrite").check(SCHEMA)
 

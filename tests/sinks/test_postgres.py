@@ -434,10 +434,12 @@ def test_a_user_who_may_not_delete_is_told_before_a_rewind(
     run(f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO {user}")
     url = postgres_url.replace(f"postgres:{PASSWORD}", f"{user}:low-horse")
     with closing(Postgres(url, "words", mode=mode, key=key)) as sink:
-        assert sink.why_not_back(first) == "the user of the database may not take rows out of words"
+        assert sink.why_not_back(first) == "the user of the database may not take rows out of it"
         assert sink.why_not_back(last) is None, "nothing has to go"
+        assert not sink.keeps_way_back()
         run(f"GRANT DELETE ON ALL TABLES IN SCHEMA public TO {user}")
         assert sink.why_not_back(first) is None
+        assert sink.keeps_way_back()
         sink.fence(holder(1), NOTHING)
         sink.roll_back(first)
     assert run("SELECT id FROM words") == [(0,)]

@@ -173,6 +173,19 @@ def test_a_value_that_must_be_there_now_and_was_not_is_told_before_anything_goes
     assert sink.why_not_back(first) == "the column a must have a value now, and rows that would be put back have none"
 
 
+def test_a_table_that_does_not_tell_the_epochs_of_its_rows_is_known_for_it_before_anything_is_written(
+    place: Place, tmp_path: Path
+) -> None:
+    assert place.sink(mode="append").keeps_way_back(), "a table that it will make"
+    place.run("CREATE TABLE t (id BIGINT PRIMARY KEY, a TEXT)")
+    assert not place.sink(mode="append").keeps_way_back()
+    assert place.sink(mode="upsert", key=["id"]).keeps_way_back()
+    sink = place.sink(mode="append")
+    first = put(sink, 0, tmp_path, {"id": 1, "a": "0"})
+    put(sink, 1, tmp_path, {"id": 2, "a": "1"})
+    assert "has no column" in (sink.why_not_back(first) or "")
+
+
 def test_a_table_that_is_gone_is_not_made_anew_as_if_nothing_had_been_in_it(place: Place, tmp_path: Path) -> None:
     sink = place.sink()
     put(sink, 0, tmp_path, {"id": 1, "a": "0"})

@@ -339,7 +339,7 @@ class _Taking:
                 why,
                 is_there,
                 was_there=name in known,
-                may_double=duplicates_in(name) in self._accept,
+                may_double=duplicates_in(name) in self._accept and type(sink).stand_at is not Sink.stand_at,
                 can_jump=sink.can_jump,
             )
         return _Planned(found, plan_start(found.state, counted, views, rewind=self._rewind), counted, targets)

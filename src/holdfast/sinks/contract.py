@@ -131,6 +131,15 @@ class Sink(ABC):
     def abort(self, token: Any) -> None:
         """Take away what this prepare has left, and nothing of another's. Never after the decision."""
 
+    def keeps_way_back(self) -> bool:
+        """Whether it will be able to take back what it is about to commit; asked after the fence, before the first
+        epoch.
+
+        If it will not, each decision stands in the repository before it commits: what it holds must be known to
+        whoever comes next, also if the machine is lost. What is not sure is no.
+        """
+        return type(self).roll_back is not Sink.roll_back
+
     def why_not_back(self, target: Target) -> str | None:  # noqa: ARG002 - for those that override it
         """Why it can't go back to a target, such as that the way is gone; None if it can. Changes nothing."""
         return f"a {type(self).__name__} sink can't take back what it has committed"

@@ -226,11 +226,23 @@ class Delta(Sink):
                 if self._log.restore(standing, found.version, after):
                     return
 
+    def keeps_way_back(self) -> bool:
+        with self._log.reaching(self.name, "look"):
+            return not _is_append_only(self._held())
+
+    def stand_at(self, target: Target) -> None:
+        with self._log.reaching(self.name, "stand back"):
+            while True:
+                standing = self._held()
+                after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
+                if after is None or self._log.commit(standing, "stand back", after):
+                    return
+
     def close(self) -> None:
         self._log.forget()
 
     def _no_way(self, log: DeltaLog, standing: Standing, found: Change | None, target: Target) -> str | None:
-        if standing.table.metadata().configuration.get("delta.appendOnly") == "true":
+        if _is_append_only(standing):
             return "rows may only be appended to the table"
         if found is None:
             return f"its log has no version that ends with {target.at}, or has it no more"
@@ -349,3 +361,7 @@ def _columns(standing: Standing) -> pa.Schema:
 
 def _source(file: Active) -> Source:
     return Source(file.key, file.size_bytes, file.partition)
+
+
+def _is_append_only(standing: Standing) -> bool:
+    return standing.table.metadata().configuration.get("delta.appendOnly") == "true"

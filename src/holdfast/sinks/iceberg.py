@@ -231,6 +231,14 @@ class Iceberg(Sink):
                 if self._log.mark(standing, Note("roll back", after), found):
                     return
 
+    def stand_at(self, target: Target) -> None:
+        with self._log.reaching(self.name, "stand back"):
+            while True:
+                standing = self._held()
+                after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
+                if after is None or self._log.mark(standing, Note("stand back", after)):
+                    return
+
     def hold(self, savepoints: Mapping[str, Target]) -> None:
         """As the contract has it: each has a tag. Tags of others are left alone."""
         with self._log.reaching(self.name, "tag"):

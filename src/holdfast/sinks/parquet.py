@@ -168,6 +168,14 @@ class Parquet(Sink):
             gone = sorted(needed - self._files.sizes(needed).keys())
         return f"{len(gone)} files of version {found.version} are gone, such as {gone[0]}" if gone else None
 
+    def stand_at(self, target: Target) -> None:
+        with self._reaching("stand back"):
+            while True:
+                state = self._held()
+                after = go_back(self.name, state.marker, self._mine(), target.at, target.decided)
+                if after is None or self._append(state, state.follow("stand back", after)):
+                    return
+
     def roll_back(self, target: Target, *, discard_foreign: bool = False) -> None:  # noqa: ARG002 - its log is ours alone
         with self._reaching("roll back"):
             while True:

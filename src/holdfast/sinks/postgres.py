@@ -115,12 +115,15 @@ class Postgres(SqlSink):
         is_there = found is None or found.marker.at.epoch == target.at.epoch
         if (why := super()._why_not_back(db, target)) or is_there or not self._columns(db, self.table):
             return why
-        table, read = self._named(self.table), (EPOCH,) if self.mode == "append" else self.key
-        if not catalog.may_take_back(db, table, read):
-            return f"the user of the database may not take rows out of {self.table}"
-        if catalog.hides_rows(db, table):
-            return f"{self.table} has row security, and rows that the user may not see would stay"
-        return None
+        return self._what_holds_rows(db)
+
+    def _what_holds_rows(self, db: Database) -> str | None:
+        return catalog.what_holds_rows(db, self._named(self.table), (EPOCH,) if self.mode == "append" else self.key)
+
+    def keeps_way_back(self) -> bool:
+        can = super().keeps_way_back()
+        with self._reading() as db:
+            return can and (not self._columns(db, self.table) or self._what_holds_rows(db) is None)
 
     def prepare(self, step: Step, rows: StagedRows) -> Any:
         if not self._goes_directly(rows):

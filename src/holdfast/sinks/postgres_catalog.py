@@ -13,16 +13,15 @@ __all__ = [
     "columns_of",
     "has_own_rules",
     "has_schema",
-    "hides_rows",
     "is_plain",
     "key_index",
     "kind_of",
     "may_make_tables",
     "may_see_all",
-    "may_take_back",
     "may_write",
     "needed_columns",
     "unlogged_tables",
+    "what_holds_rows",
     "writable_columns",
 ]
 
@@ -99,11 +98,6 @@ def writable_columns(db: Database, table: str) -> dict[str, Column]:
     return {name: Column(kind, needed, "NULL" if counts else default) for name, kind, needed, default, counts in found}
 
 
-def hides_rows(db: Database, table: str) -> bool:
-    """Whether a policy may keep rows of it from this user, who would then not take them back either."""
-    return bool(db.execute("SELECT row_security_active(to_regclass(?1))", (table,))[0][0])
-
-
 def kind_of(db: Database, table: str) -> str | None:
     """What the catalog calls it: r and p are tables."""
     found = db.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(?1)", (table,))
@@ -142,11 +136,15 @@ def may_write(db: Database, table: str, mode: WriteMode, columns: Sequence[str],
     return mode != "overwrite" or bool(db.execute("SELECT has_table_privilege(?1, 'DELETE')", (table,))[0][0])
 
 
-def may_take_back(db: Database, table: str, read: Sequence[str]) -> bool:
-    """Whether rows may be taken out of it that are found by these columns."""
+def what_holds_rows(db: Database, table: str, read: Sequence[str]) -> str | None:
+    """Why rows that are found by these columns can't be taken out of it; None if they can."""
     rights = ["has_table_privilege(?1, 'DELETE')"]
     rights += [f"has_column_privilege(?1, ?{n}, 'SELECT')" for n in range(2, len(read) + 2)]
-    return bool(db.execute(f"SELECT {' AND '.join(rights)}", (table, *read))[0][0])
+    if not db.execute(f"SELECT {' AND '.join(rights)}", (table, *read))[0][0]:
+        return "the user of the database may not take rows out of it"
+    if db.execute("SELECT row_security_active(to_regclass(?1))", (table,))[0][0]:
+        return "it has row security, and rows that the user may not see would stay"
+    return None
 
 
 def may_see_all(db: Database, table: str) -> bool:

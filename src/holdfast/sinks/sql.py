@@ -222,6 +222,25 @@ class SqlSink(SqlRows):
                 self._undo(db, target.at.epoch)
             self._write_marker(db, standing._replace(marker=after))
 
+    def keeps_way_back(self) -> bool:
+        with self._reading() as db:
+            columns = self._columns(db, self.table)
+            # Rows that are replaced are kept; those that are added must be told apart from others.
+            return self.mode != "append" or not columns or EPOCH in columns
+
+    def stand_at(self, target: Target) -> None:
+        epoch = target.at.epoch
+        with self._transaction() as db:
+            standing = self._held(db)
+            after = go_back(self.name, standing.marker, self._mine(), target.at, target.decided)
+            if after is None:
+                return
+            if self._columns(db, self._before):
+                # These epochs come again, and what they replace then is kept under the same numbers.
+                db.execute(f"DELETE FROM {self._named(self._before)} WHERE {quoted(EPOCH)} > {epoch:d}")
+            kept_from, way_from = max(standing.kept_from, epoch), max(standing.way_from, epoch)
+            self._write_marker(db, standing._replace(marker=after, kept_from=kept_from, way_from=way_from))
+
     def release(self, before: Link) -> None:
         if self.mode == "append":
             return

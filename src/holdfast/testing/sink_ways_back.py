@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.decide.chain import Link
 from holdfast.errors import Fenced, SinksAhead, SinkUnfit
-from holdfast.sinks.contract import Target, WriteMode
+from holdfast.sinks.contract import Sink, Target, WriteMode
 from holdfast.testing.sink_hands import SCHEMA, SinkHands, holder, stage, step, words
 
 __all__ = ["WaysBack"]
@@ -181,6 +181,24 @@ class WaysBack(SinkHands):
             sink.roll_back(first, discard_foreign=True)
             assert self.seen() == [(1, "w1"), (2, "w2")]
             sink.roll_back(first)
+
+    @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
+    def test_one_that_stands_back_keeps_its_rows_and_takes_the_same_epochs_again(self, mode: WriteMode) -> None:
+        for chosen in self.only(mode):
+            sink = self.fenced(mode=chosen)
+            if type(sink).stand_at is Sink.stand_at:
+                continue
+            first = self.put(sink, step(0), words(1))
+            self.put(sink, step(1), words(2))
+            before = self.seen()
+            for _ in range(2):
+                sink.stand_at(first)
+                assert self.seen() == before
+            marker = sink.look()
+            assert marker is not None
+            assert marker.at == first.at
+            self.put(sink, step(1, offsets="other"), words(3))
+            assert set(self.seen()) == {(3, "w3")} if chosen == "overwrite" else {*before, (3, "w3")}
 
     def test_holding_savepoints_changes_no_row_and_bars_no_way(self) -> None:
         sink = self.fenced()
