@@ -114,6 +114,25 @@ def test_lists_maps_and_timers_are_compared_key_by_key(tell: Tell) -> None:
         )
 
 
+def test_the_sides_of_a_join_are_shown_and_compared(tell: Tell, spark: SparkSession) -> None:
+    from holdfast.state import open_state
+
+    truth = tell("join-left-3", "rocksdb")
+    repo = ["--repo", truth.pipeline.repository.url, "--limit", "500", "--json"]
+    for side in ("left", "right"):
+        with open_state(truth.pipeline["epoch:4"], spark) as state:
+            rows = state.rows(part=side).collect()
+        wanted = sorted((row["key"]["field0"], row["value"]["at"], row["value"]["value"]) for row in rows)
+        shown = invoke("state", "proof@epoch:4", "--part", side, "--rows", *repo).document["rows"]
+        assert sorted((row["key"]["field0"], row["value"]["at"], row["value"]["value"]) for row in shown) == wanted
+        assert wanted
+        document = invoke("state", "diff", "proof@epoch:3", "proof@epoch:4", "--part", side, *repo).document
+        now = {row["key"]["field0"]: row["after"] for row in document["rows"] if row["after"]}
+        assert now
+        for key, values in now.items():
+            assert sorted((key, v["at"], v["value"]) for v in values) == [row for row in wanted if row[0] == key]
+
+
 def test_it_rescales_into_a_directory_that_spark_starts_from(repo: list[str], tmp_path: Path) -> None:
     words = ["state", "rescale", "proof@epoch:3", str(tmp_path / "two"), "--partitions", "2"]
     answer = invoke(*words, *repo)

@@ -27,7 +27,10 @@ TIMER_KIND = "TimerState"
 @dataclass(frozen=True)
 class Part:
     """State that is read at once: all of an operator, a side of a join, a variable of a transformWithState, or its
-    timers. `column` is what holds the state where collections are read whole, and `expires` if it has a lifetime."""
+    timers. `column` is what holds the state where collections are read whole, and `expires` if it has a lifetime.
+
+    A row of a join has more in it than its schema says: whether it was joined with another (`has_more`).
+    """
 
     operator: int
     name: str
@@ -35,6 +38,7 @@ class Part:
     column: str = "value"
     unique: bool = True
     expires: bool = False
+    has_more: bool = False
 
     def __str__(self) -> str:
         return f"operator {self.operator}" + (f", {self.name}" if self.name else "")
@@ -114,7 +118,8 @@ def _parts(number: int, described: OperatorMetadata | None) -> list[Part]:
     if described is not None and is_transform(kind):
         return _variables(number, described, options)
     if kind == JOIN:
-        return [Part(number, side, {**options, "joinSide": side}, unique=False) for side in ("left", "right")]
+        sides = ("left", "right")
+        return [Part(number, side, {**options, "joinSide": side}, unique=False, has_more=True) for side in sides]
     return [Part(number, "", options)]
 
 

@@ -18,7 +18,8 @@ from holdfast.state.session import as_pinned, explained_by_spark, some_session
 from holdfast.state.where import bears_out, by_key, partition_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 __all__ = ["State", "documents", "open_state", "read_part", "with_fields"]
 
@@ -83,6 +84,14 @@ class State:
         holds the key is laid down and read. Lists and maps come element by element, or `whole`, one row for each key.
         """
         chosen = self.inventory.choose(operator, part)
+        found = self._found(chosen, where, whole)
+        return _as_said(found) if chosen.has_more else found
+
+    def as_kept(self, part: Part) -> DataFrame:
+        """All rows of a part as Spark's reader has them, with what stands behind their fields: good for comparisons."""
+        return self._read(part, whole=False)
+
+    def _found(self, chosen: Part, where: Mapping[str, Any] | None, whole: bool) -> DataFrame:
         if not where:
             return self._read(chosen, whole)
         key: Any = self._read(chosen, whole, NO_PARTITION).schema["key"].dataType
@@ -127,6 +136,19 @@ def documents(rows: DataFrame, limit: int | None = None) -> list[dict[str, Any]]
 
     texts = rows.select(f.to_json(f.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
     return [json.loads(row["row"]) for row in (texts if limit is None else texts.limit(limit)).collect()]
+
+
+def _as_said(rows: DataFrame) -> DataFrame:
+    """Rows with the fields that their schema has and no others: Spark's JSON stumbles over one that is not in it."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    def column(name: str, kind: DataType) -> Column:
+        if not isinstance(kind, StructType):
+            return f.col(name)
+        return f.struct(*(f.col(name).getField(field).alias(field) for field in kind.names)).alias(name)
+
+    return rows.select(*(column(field.name, field.dataType) for field in rows.schema.fields))
 
 
 def with_fields(rows: DataFrame) -> DataFrame:

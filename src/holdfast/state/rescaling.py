@@ -99,7 +99,7 @@ def _compare(state: State, folder: Path, operator: int) -> int:
     for part in state.inventory.of_operator(operator):
         with explained_by_spark(state.inventory.checkpoint):
             after = read_part(state.session, f"file:{folder}", part, state.inventory.checkpoint, whole=False)
-            unlike = count_unlike(state.rows(part.operator, part.name), after)
+            unlike = count_unlike(state.as_kept(part), after)
             rows += after.count()
         if unlike:
             raise StateNotKept(state.inventory.checkpoint, f"{part}: {unlike} rows are not the same")
