@@ -230,6 +230,29 @@ def test_changes_come_the_refused_ones_first() -> None:
     assert order == sorted(order, reverse=True)
 
 
+def retold(before: StatefulOperator, after: StatefulOperator) -> list[Finding]:
+    """What is found if the first was told by a Holdfast from before there were numbers of schemes."""
+    old = {name: part for name, part in parts(before).items() if name != "scheme"}
+    return judge(old, parts(after))
+
+
+def test_the_same_words_of_another_scheme_are_the_same_query() -> None:
+    assert retold(SUMS, SUMS) == []
+
+
+def test_other_words_of_another_scheme_are_not_called_a_change_and_not_let_through() -> None:
+    (finding,) = retold(SUMS, replace(SUMS, keys=["window(source 0.time)", "Upper[zone=UTC](source 0.key)"]))
+    assert (finding.name, finding.verdict, finding.refused) == ("query-retold", "can't be told", True)
+    assert finding.where == "operator 0 (aggregation), the key"
+    assert refused([finding], ("query-retold",)) == []
+
+
+def test_what_every_scheme_tells_alike_is_compared_over_schemes() -> None:
+    assert names(retold(SUMS, replace(SUMS, window=["1"]))) == ["window-changed"]
+    assert names(retold(SUMS, replace(SUMS, key_types=["string"]))) == ["key-retyped"]
+    assert names(retold(SUMS, TALLY)) == ["operator-replaced"]
+
+
 def test_the_documentation_has_every_change_and_what_becomes_of_it() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "change-a-query.md"
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) ?\| (.*?) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -90,6 +90,46 @@ def test_the_plan_of_a_subquery_counts_with_all_that_it_says() -> None:
     assert text(greatest("Max")) != text(greatest("Min"))
 
 
+def plan(kind: str, *children: Flat, **says: Any) -> Flat:
+    tree = node(kind, *children, **says)
+    tree[0]["class"] = f"org.apache.spark.sql.catalyst.plans.logical.{kind}"
+    return tree
+
+
+def exists(condition: Flat, first: int = 7, second: int = 8) -> Flat:
+    """A subquery that takes a column from outside, over two tables with a column of one name."""
+    tables = [plan("Range", output=[column("id", each)], numSlices=first) for each in (first, second)]
+    below = plan("Filter", plan("Join", *tables), condition=condition)
+    return node("Exists", column("a", 1), plan=below, outerAttrs=[0], joinCond=[])
+
+
+def outer(identity: int) -> Flat:
+    return node("OuterReference", e=column("a", identity))
+
+
+def test_the_plan_of_a_correlated_subquery_counts_too() -> None:
+    equal = exists(node("EqualTo", column("id", 7), outer(1)))
+    assert text(equal) != text(exists(node("GreaterThan", column("id", 7), outer(1))))
+    assert text(equal) != text(exists(node("EqualTo", column("id", 8), outer(1))))
+    assert text(equal, {1: "source 0.a"}) != text(equal, {1: "source 0.b"})
+
+
+def test_a_correlated_subquery_is_the_same_in_another_session() -> None:
+    again = exists(node("EqualTo", column("id", 70), outer(1)), 70, 80)
+    assert text(exists(node("EqualTo", column("id", 7), outer(1)))) == text(again)
+
+
+def test_every_node_is_found_in_the_plan_of_a_subquery_as_well() -> None:
+    tree = parse_tree(exists(node("PythonUDF", column("id", 7), name="clean")), {})
+    assert "PythonUDF" not in {inner.kind for inner in tree.walk()}
+    assert "PythonUDF" in {inner.kind for inner in tree.walk_all()}
+
+
+def test_a_zone_counts_where_it_is_said_to_matter() -> None:
+    day = node("Cast", column("a", 1), dataType="date", timeZoneId="UTC", zone="UTC")
+    assert text(day) == "Cast[dataType=date zone=UTC](a)"
+
+
 def test_the_key_of_an_encryption_is_never_told() -> None:
     tree = node("AesEncrypt", column("a", 1), node("Cast", literal("hunter2", "string"), dataType="binary"))
     assert text(tree) == "AesEncrypt(a, …)"

@@ -13,6 +13,13 @@ __all__ = ["Finding", "judge", "refused"]
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 MISSING = "nothing"
+RETOLD = frozenset(
+    {
+        *("filter-below-state", "rows-below-state", "filter-moved-below-state", "aggregate-changed", "aggregate-order"),
+        *("key-changed", "join-changed", "join-column-changed", "state-function"),
+    }
+)
+"""What is found in texts that another scheme writes in another way; kinds, types, sources and sinks read alike."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,17 @@ def judge(
         if len(_numbered(old)) == len(_numbered(new)):
             # With more or fewer sources Spark never starts, and what is said of each is not comparable.
             query += _operators(old, new)
+        if old.get("scheme") != new.get("scheme"):
+            query = [_retold(finding) for finding in query]
         # Where something below has changed, what comes after it has too, and nobody needs to be told.
         rest = [] if any(finding.refused for finding in query) else list(_output(old, new))
         found += [*query, *rest, *_output_mode(old, new), *_sinks(old, new)]
     order = list(CHANGES)
     return sorted(found, key=lambda finding: order.index(finding.name))
+
+
+def _retold(finding: Finding) -> Finding:
+    return Finding(CHANGES["query-retold"], finding.where) if finding.name in RETOLD else finding
 
 
 def _find(name: str, where: str, before: str | None = None, after: str | None = None) -> Finding:

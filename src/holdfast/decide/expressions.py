@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Node", "attributes", "identity_of", "parse_tree", "plain_fields", "render", "worded"]
+__all__ = ["Node", "attributes", "identity_of", "is_plan", "parse_tree", "plain_fields", "render", "worded"]
 
 NOISE = frozenset(
     {
@@ -30,9 +30,13 @@ NOISE = frozenset(
             "mutableAggBufferOffset",
             "inputAggBufferOffset",
         ),
+        *("outerAttrs", "numSlices"),
     }
 )
-"""What a node says beside its meaning: numbers that differ in each session, and what follows from its settings."""
+"""What a node says beside its meaning: numbers that differ in each session, and what follows from its settings.
+
+Every cast has a `timeZoneId`, most without a use for it: where it matters it is also said as `zone`.
+"""
 SEEDED = frozenset({"Rand", "Randn", "Uuid", "Shuffle", "Sample", "RandStr", "Uniform"})
 """Without a seed of the user's own they get a new one each time, and nothing tells the two apart."""
 PLANS = ".plans."
@@ -62,6 +66,14 @@ class Node:
         for child in self.children:
             yield from child.walk()
 
+    def walk_all(self) -> Iterator[Node]:
+        """Every node, with those in fields: the expressions of a plan, the plan of a subquery."""
+        for node in self.walk():
+            yield node
+            for name in node.says:
+                for tree in node.trees(name):
+                    yield from tree.walk_all()
+
 
 def parse_tree(flat: Sequence[Mapping[str, Any]], facts: Mapping[tuple[int, ...], Mapping[str, Any]]) -> Node:
     """The tree behind Spark's flat list; `facts` are added to the nodes at these paths."""
@@ -88,6 +100,11 @@ def _is_tree(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "num-children" in value[0]
 
 
+def is_plan(node: Node) -> bool:
+    """Whether a node is one of a plan: that of the query, or of a subquery in an expression."""
+    return PLANS in str(node.says["class"])
+
+
 def identity_of(node: Node) -> int:
     """The number by which Spark knows a column in this session; -1 for what is none."""
     found = node.says.get("exprId")
@@ -106,11 +123,21 @@ def render(node: Node, columns: Mapping[int, str], function: Callable[[str], str
     """
     # Spark gives the parameters of lambdas new names each time.
     parameters: dict[int, str] = {}
+    # Tables in a subquery may have columns of one name.
+    others: dict[str, list[int]] = {}
+
+    def name_of(column: int, name: str) -> str:
+        namesakes = others.setdefault(name, [])
+        if column not in namesakes:
+            namesakes.append(column)
+        number = namesakes.index(column)
+        return f"{name} {number + 1}" if number else name
 
     def text(node: Node) -> str:
         match node.kind:
             case "AttributeReference":
-                return columns.get(identity_of(node), str(node.says.get("name")))
+                column = identity_of(node)
+                return columns[column] if column in columns else name_of(column, str(node.says.get("name")))
             case "NamedLambdaVariable":
                 return parameters.setdefault(identity_of(node), f"parameter {len(parameters)}")
             case "Alias":
@@ -135,9 +162,11 @@ def _head(node: Node, text: Callable[[Node], str], function: Callable[[str], str
     if node.kind in {"PythonUDF", "PythonUDAF"}:
         return function(str(node.says.get("name")))
     said = [f"{name}={value}" for name, value in plain_fields(node).items()]
-    if not node.children or PLANS in str(node.says["class"]):
-        # As a subquery and its plan do. In an expression the trees in a field are the children once more.
-        said += [f"{name}={' '.join(map(text, node.trees(name)))}" for name in sorted(node.says) if node.trees(name)]
+    # In an expression the trees in a field are the children once more, but for the plan of a subquery: the children of
+    # that are the columns that it takes from outside.
+    every = not node.children or is_plan(node)
+    trees = {name: [tree for tree in node.trees(name) if every or is_plan(tree)] for name in sorted(node.says)}
+    said += [f"{name}={' '.join(map(text, held))}" for name, held in trees.items() if held]
     return f"{node.kind}[{' '.join(said)}]" if said else node.kind
 
 

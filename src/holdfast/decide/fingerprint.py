@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from holdfast.errors import BadValue
 
-__all__ = ["JSON", "Fingerprint", "callable_source", "differences", "fingerprint"]
+__all__ = ["JSON", "Fingerprint", "callable_source", "differences", "fingerprint", "is_secret"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | tuple[JSON, ...] | Mapping[str, JSON] | None"
 
@@ -56,7 +56,7 @@ def fingerprint(**parts: JSON) -> Fingerprint:
     parameters, so a secret under an innocent name is hashed and, in a short part, stored. Sets, NaN and objects are
     refused, since they have no stable text.
     """
-    texts = {name: _canonical(_without_secrets(name, value)) for name, value in parts.items() if not _is_secret(name)}
+    texts = {name: _canonical(_without_secrets(name, value)) for name, value in parts.items() if not is_secret(name)}
     return Fingerprint({name: _shortened(text) for name, text in sorted(texts.items())})
 
 
@@ -91,7 +91,8 @@ def _shortened(text: str) -> str:
     return DIGEST + _sha256(text) if len(text) > LONGEST_PART else text
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether what has this name is taken for a secret."""
     letters = "".join(c for c in name.lower() if c.isalnum())
     return bool(SECRET_ANYWHERE.search(letters)) or any(w.lower() in SECRET_WORDS for w in WORD.findall(name))
 
@@ -107,7 +108,7 @@ def _without_secrets(part: str, value: object) -> JSON:
         case list() | tuple():
             return [_without_secrets(part, item) for item in value]
         case Mapping() if all(isinstance(key, str) for key in value):
-            return {key: _without_secrets(part, item) for key, item in value.items() if not _is_secret(key)}
+            return {key: _without_secrets(part, item) for key, item in value.items() if not is_secret(key)}
     raise BadValue(f"fingerprint part {part!r}", f"{value!r:.100} has no stable text")
 
 
@@ -124,7 +125,7 @@ def _without_secret_parameters(text: str) -> str:
     kept, position = "", 0
     for found in PARAMETER_NAME.finditer(text):
         value = PARAMETER_VALUE.match(text, found.end())
-        if value and found.start() >= position and _is_secret(found["name"]):
+        if value and found.start() >= position and is_secret(found["name"]):
             kept += text[position : found.start()]
             position = value.end()
     return DANGLING.sub("", kept + text[position:]) if position else text

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 __all__ = ["CHANGES", "REFUSED", "VERDICTS", "Change", "Verdict"]
 
 Verdict: TypeAlias = Literal[
-    "compatible", "kept from the checkpoint", "needs migration", "needs reset", "silently wrong"
+    "compatible", "kept from the checkpoint", "can't be told", "needs migration", "needs reset", "silently wrong"
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """From harmless to worst."""
@@ -130,6 +130,12 @@ CHANGES = _table(
         "silently wrong",
         "another key, or another mode, of a sink",
         "the rows that it holds were written by the old rule, and stay as they are",
+    ),
+    Change(
+        "query-retold",
+        "can't be told",
+        "a checkpoint by a Holdfast that told queries in another way, where what it tells is not the same",
+        "another query, or the same one in other words: if it is the same, accept it, and the next checkpoint says so",
     ),
     Change("sink-added", "compatible", "a sink added", "it gets the epochs from here on, and none from before"),
     Change("sink-removed", "compatible", "a sink removed", "it stays as it is, and gets nothing more"),

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 from holdfast.decide.fingerprint import JSON
 
-__all__ = ["PythonCode", "StatefulOperator", "StreamingQuery", "has_operators", "parts_of"]
+__all__ = ["SCHEME", "PythonCode", "StatefulOperator", "StreamingQuery", "has_operators", "parts_of"]
+
+SCHEME = 2
+"""How queries are told. Raise it with whatever gives an unchanged query other parts: without it the state of every such
+query would count as another's. The first had no number.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class StreamingQuery:
 
 def parts_of(query: StreamingQuery, output_mode: str, sinks: Mapping[str, Mapping[str, JSON]]) -> dict[str, JSON]:
     """What is recorded of a query with every checkpoint. `fingerprint` makes them short and takes secrets out."""
-    parts: dict[str, JSON] = {"output": query.output, "output mode": output_mode}
+    parts: dict[str, JSON] = {"scheme": SCHEME, "output": query.output, "output mode": output_mode}
     parts |= {f"source {n}": list(source) for n, source in enumerate(query.sources)}
     parts |= {"source names": list(query.source_names)} if any(query.source_names) else {}
     # Numbered, since a part whose name looks like a secret's is left out.

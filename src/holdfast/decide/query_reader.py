@@ -53,13 +53,7 @@ def is_stream(node: Node) -> bool:
 
 def uses_python(plan: Node) -> bool:
     """Whether a plan names functions whose bodies it does not hold."""
-    return any(
-        inner.kind.startswith("PythonUD")
-        for node in plan.walk()
-        for name in node.says
-        for tree in node.trees(name)
-        for inner in tree.walk()
-    )
+    return any(node.kind.startswith("PythonUD") for node in plan.walk_all())
 
 
 def is_stateful(node: Node) -> bool:
