@@ -1,7 +1,7 @@
 """The Python code that a query reaches, as digests: a plan has only the names of its functions.
 
-What is looked at are the user's own functions, classes and plain values, from the query on: those that it names, closes
-over, or gets from modules of the user's. Nothing is called, and libraries are left out.
+What is looked at are the user's own functions, classes and constants, from the query on: those that it names, closes
+over, has as defaults, or gets from modules of the user's. Nothing is called, and libraries are left out.
 """
 
 from __future__ import annotations
@@ -10,48 +10,57 @@ import ast
 import hashlib
 import inspect
 import json
-import math
 import site
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from holdfast.decide.fingerprint import callable_source, fingerprint
 from holdfast.decide.query_identity import PythonCode
 from holdfast.errors import BadValue
+from holdfast.pipeline.constants import answers_itself, attributes_of, held_in, plainly
 
 __all__ = ["read_code"]
 
 VARIABLES = {"getValueState": "value", "getListState": "list", "getMapState": "map"}
 PROCESSOR = "StatefulProcessor"
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = bool | int | float | str | bytes | None
+BEGUN = (partial, MethodType)
+"""Functions that have a part of their arguments already."""
 
 
 def read_code(query: Callable[..., object]) -> PythonCode:
-    """The code behind a query. A function that is made within another, or is one of several of its name, can't be told
-    apart by its name: it is left out, and everything stands for it.
+    """The code behind a query. A function that is made within another, is one of several of its name, or has a part of
+    its arguments already, can't be told apart by its name: it is left out, and everything stands for it.
     """
     reached = _reach(query)
-    hidden = {name for function in _functions(reached) for name in _nested(function.__code__)}
+    functions = _functions(reached)
+    hidden = {name for function in functions for name in _nested(function.__code__)}
+    # A decorator's function has the name of the one inside, which is a part of it.
+    inner = {id(inside) for function in functions if (inside := attributes_of(function).get("__wrapped__"))}
     named: dict[str, list[FunctionType]] = {}
-    for function in _functions(reached):
-        named.setdefault(function.__name__, []).append(function)
+    for function in functions:
+        if id(function) not in inner:
+            named.setdefault(function.__name__, []).append(function)
+    begun = {id(item) for thing in reached if isinstance(thing, BEGUN) for item in held_in(thing)}
+    texts: dict[int, str] = {}
     root = inspect.unwrap(query)
     digests = {
-        name: _digest(_reach(several[0]))
+        name: _digest(_reach(several[0]), texts)
         for name, several in named.items()
-        if len(several) == 1 and name not in hidden and several[0] is not root
+        if len(several) == 1 and name not in hidden and several[0] is not root and id(several[0]) not in begun
     }
     processors = _processors(reached)
     return PythonCode(
         functions=digests,
-        everything=_digest(reached),
-        processors=_of_processors(processors, reached),
+        everything=_digest(reached, texts),
+        processors=_of_processors(processors, reached, texts),
         variables=tuple(dict.fromkeys(found for kind in processors for found in _variables(kind))),
     )
 
@@ -67,47 +76,82 @@ def _reach(start: object) -> list[Any]:
         thing = _own(waiting.pop())
         if thing is not None and id(thing) not in found:
             found[id(thing)] = thing
-            waiting += list(_next(thing))
+            waiting += [each for value in _next(thing) for each in (value, *held_in(value))]
     return list(found.values())
 
 
 def _own(thing: object) -> Any:
-    """A function or class of the user's own, or None; of a user-defined function of Spark's the Python one inside."""
-    inner = getattr(thing, "func", None)
-    if callable(inner) and not isinstance(thing, type | ModuleType):
-        thing = inner
-    thing = inspect.unwrap(thing) if callable(thing) else thing
-    thing = getattr(thing, "__func__", thing)
-    if isinstance(thing, FunctionType):
-        return thing if _is_own(thing.__code__.co_filename) else None
-    if isinstance(thing, type):
-        return thing if _is_own_module(thing.__module__) else None
-    if isinstance(thing, ModuleType):
+    """A function or class of the user's own, or one that has some of its arguments; None for anything else.
+
+    Of what Spark or a library has made of a function it is the one inside.
+    """
+    if answers_itself(thing):
+        return type(thing) if _is_own_module(type(thing).__module__) else None
+    while not isinstance(thing, type | ModuleType | partial) and not _is_own_function(thing):
+        inside = _inside(thing)
+        if inside is None:
+            break
+        thing = inside
+    if isinstance(thing, MethodType):
+        function = _own(thing.__func__)
+        return thing if function is not None and not isinstance(thing.__self__, type) else function
+    if isinstance(thing, partial) or _is_own_function(thing):
+        return thing
+    if isinstance(thing, FunctionType | ModuleType | PLAIN):
         return None
-    kind = type(thing)
-    return kind if _is_own_module(kind.__module__) and not isinstance(thing, PLAIN) else None
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind if _is_own_module(kind.__module__) else None
+
+
+def _is_own_function(thing: object) -> bool:
+    return isinstance(thing, FunctionType) and _is_own(thing.__code__.co_filename)
+
+
+def _inside(thing: object) -> object:
+    """The function in a user-defined function of Spark's, in what a library's decorator made, in a class method."""
+    if isinstance(thing, classmethod | staticmethod):
+        return thing.__func__
+    if isinstance(thing, PLAIN | MethodType) or is_dataclass(thing):
+        return None
+    kept = attributes_of(thing)
+    return next((kept[name] for name in ("func", "__wrapped__") if callable(kept.get(name))), None)
 
 
 def _next(thing: Any) -> Iterator[object]:
     if isinstance(thing, type):
-        yield from (base for base in thing.__mro__[1:])
-        yield from (value for value in vars(thing).values() if not isinstance(value, PLAIN))
-        return
-    for value in _values(thing).values():
-        if isinstance(value, ModuleType):
-            yield from (getattr(value, name, None) for name in _names(thing.__code__) if _is_own_module(value.__name__))
-        else:
-            yield value
+        yield from thing.__mro__[1:]
+        for value in vars(thing).values():
+            yield from (value.fget, value.fset) if isinstance(value, property) else (value,)
+    elif isinstance(thing, FunctionType):
+        yield from _values(thing).values()
+        yield attributes_of(thing).get("__wrapped__")
+    else:
+        yield thing
 
 
 def _values(function: FunctionType) -> dict[str, object]:
-    """What a function closes over and which globals it names."""
-    found = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+    """What a function closes over, has as defaults, and which globals it names, those of the user's modules as well."""
+    code = function.__code__
+    names = sorted(_names(code))
+    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
             found[name] = cell.cell_contents
         except ValueError:
             continue  # Not yet assigned.
+    defaults = function.__defaults__ or ()
+    positional = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    given = {**dict(zip(positional, defaults, strict=True)), **(function.__kwdefaults__ or {})}
+    modules = [(name, value) for name, value in found.items() if isinstance(value, ModuleType)]
+    found |= {f"{name}=": value for name, value in given.items()}
+    seen: set[str] = set()
+    while modules:
+        place, module = modules.pop()
+        if module.__name__ not in seen and _is_own_module(module.__name__):
+            seen.add(module.__name__)
+            inner = {f"{place}.{name}": vars(module)[name] for name in names if name in vars(module)}
+            found |= inner
+            modules += [(name, value) for name, value in inner.items() if isinstance(value, ModuleType)]
     return found
 
 
@@ -152,35 +196,56 @@ def _functions(reached: list[Any]) -> list[FunctionType]:
     return [thing for thing in reached if isinstance(thing, FunctionType)]
 
 
-def _digest(reached: list[Any]) -> str:
-    texts = sorted(_text(thing) for thing in reached)
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else ""
+def _digest(reached: list[Any], texts: dict[int, str]) -> str:
+    """`texts` keeps those of things that were met before: many functions reach the same."""
+    for thing in reached:
+        if id(thing) not in texts:
+            texts[id(thing)] = _text(thing)
+    every = sorted(texts[id(thing)] for thing in reached)
+    return hashlib.sha256("\n".join(every).encode()).hexdigest() if every else ""
 
 
 def _text(thing: Any) -> str:
-    named = vars(thing) if isinstance(thing, type) else _values(thing)
-    plain: Any = {name: value for name, value in named.items() if _is_plain(value) and not name.startswith("__")}
+    if not isinstance(thing, type | FunctionType):
+        return f"begun {fingerprint(values=plainly(thing)).digest}"
+    if isinstance(thing, type):
+        members = getattr(thing, "_member_map_", None)
+        # What else is in an enumeration differs from one Python to the next.
+        named = members if isinstance(members, dict) else vars(thing)
+    else:
+        named = _values(thing)
+    # Of libraries' code not even the name: that may be another one in the next version.
+    plain = {
+        name: told
+        for name, value in named.items()
+        if not name.startswith("__") and _is_told(value) and (told := plainly(value)) is not None
+    }
     # A new password is not a new query: by their names secrets are left out.
     told = fingerprint(values=plain).digest
-    if isinstance(thing, type):
-        return f"class {thing.__qualname__} {told}"
-    return f"function {thing.__qualname__} {_source(thing)} {told}"
+    return f"class {thing.__qualname__} {told}" if isinstance(thing, type) else _text_of_function(thing, told)
 
 
-def _source(function: FunctionType) -> str:
+def _is_told(value: object) -> bool:
+    if answers_itself(value):
+        return False
+    return not isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType) or _own(value) is value
+
+
+def _text_of_function(function: FunctionType, told: str) -> str:
+    code = function.__code__
+    # Without what it is wrapped around, which is a thing of its own.
+    bare = FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
     try:
-        return callable_source(function)
+        source = callable_source(bare)
     except BadValue:
         # Typed in somewhere without a file: its bytes at least are the same as long as the Python is.
-        return function.__code__.co_code.hex()
+        source = _bytes(code)
+    return f"function {function.__qualname__} {source} {told}"
 
 
-def _is_plain(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    return isinstance(value, PLAIN) and not (isinstance(value, float) and not math.isfinite(value))
+def _bytes(code: CodeType) -> str:
+    consts = [_bytes(const) if isinstance(const, CodeType) else plainly(const) for const in code.co_consts]
+    return json.dumps([code.co_code.hex(), consts, code.co_names], sort_keys=True)
 
 
 # ---- processors of state ----
@@ -197,7 +262,7 @@ def _is_processor(kind: type) -> bool:
     return any(base.__name__ == PROCESSOR and not _is_own_module(base.__module__) for base in kind.__mro__)
 
 
-def _of_processors(processors: list[type], reached: list[Any]) -> str:
+def _of_processors(processors: list[type], reached: list[Any], texts: dict[int, str]) -> str:
     """The code of processors, with what they are made with; made with more than constants, everything counts."""
     if not processors:
         return ""
@@ -205,9 +270,10 @@ def _of_processors(processors: list[type], reached: list[Any]) -> str:
     calls = [call for function in _functions(reached) for call in _calls(function) if _called(call) in names]
     given = [argument for call in calls for argument in (*call.args, *(k.value for k in call.keywords))]
     if not all(isinstance(argument, ast.Constant) for argument in given):
-        return _digest(reached)
+        return _digest(reached, texts)
     made = sorted(ast.unparse(call) for call in calls)
-    text = json.dumps([made, *(_digest(_reach(kind)) for kind in sorted(processors, key=lambda k: k.__qualname__))])
+    ordered = sorted(processors, key=lambda kind: kind.__qualname__)
+    text = json.dumps([made, *(_digest(_reach(kind), texts) for kind in ordered)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
