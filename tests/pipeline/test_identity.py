@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from holdfast.decide.compatibility import judge
 from holdfast.decide.fingerprint import Fingerprint
 from holdfast.pipeline.identity import identify
-from pipeline.changed_queries import CASES, EXOTIC, Case, Query, sums
+from pipeline.changed_meanings import EVERY_CASE
+from pipeline.changed_queries import EXOTIC, Case, Query, sums
 from spark.workloads import WORKLOADS, configured
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ def of(query: Query, spark: SparkSession, folder: Path) -> Fingerprint:
         return identify(query.build(spark, folder), query.query, query.output_mode, {})
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
 def test_each_change_is_found_for_what_it_is(case: Case, spark: SparkSession, folder: Path) -> None:
     findings = judge(of(case.before, spark, folder).parts, of(case.after, spark, folder).parts)
     assert {finding.name for finding in findings} == set(case.found), list(map(str, findings))
@@ -44,10 +45,11 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from spark.session import start_session
-from pipeline.changed_queries import CASES, EXOTIC
+from pipeline.changed_meanings import EVERY_CASE
+from pipeline.changed_queries import EXOTIC
 from pipeline.test_identity import of
 spark = start_session()
-queries = [EXOTIC, *(case.after for case in CASES)]
+queries = [EXOTIC, *(case.after for case in EVERY_CASE)]
 print("RESULT", json.dumps([dict(of(query, spark, Path(sys.argv[1])).parts) for query in queries]))
 """
 
@@ -67,7 +69,7 @@ def in_another_process(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_fingerprint_is_the_same_in_every_process(spark: SparkSession, folder: Path) -> None:
-    queries = [EXOTIC, *(case.after for case in CASES)]
+    queries = [EXOTIC, *(case.after for case in EVERY_CASE)]
     assert in_another_process(folder) == [of(query, spark, folder).parts for query in queries]
 
 
@@ -87,6 +89,19 @@ def test_another_key_of_an_encryption_is_no_other_query(spark: SparkSession, fol
     one, two = (of(hidden(key), spark, folder) for key in ("sixteen letters!", "sixteen others!!"))
     assert one == two
     assert one != of(Query(lambda events: events.groupBy(F.expr("CAST(value AS STRING)")).count()), spark, folder)
+
+
+def test_no_option_of_a_function_is_in_it_in_clear_and_a_secret_one_not_at_all(
+    spark: SparkSession, folder: Path
+) -> None:
+    def parts(**options: str) -> dict[str, str]:
+        query = Query(lambda events: events.groupBy(F.from_json("key", "a LONG", options)["a"]).count())
+        return dict(of(query, spark, folder).parts)
+
+    plain, secret = parts(mode="FAILFAST"), parts(mode="FAILFAST", password="hunter2")
+    assert plain == secret != parts(mode="PERMISSIVE")
+    assert parts(MODE="FAILFAST") == plain
+    assert not [text for text in secret.values() if "hunter2" in text or "FAILFAST" in text]
 
 
 def tables(events: DataFrame) -> list[DataFrame]:
