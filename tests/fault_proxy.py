@@ -18,6 +18,7 @@ __all__ = [
     "cut_reply",
     "cut_request",
     "flip_byte",
+    "flip_object",
     "lose_reply",
     "pass_on",
     "slow_reply",
@@ -69,6 +70,20 @@ def flip_byte(proxy: FaultProxy, request: Request, client: socket.socket) -> Non
     client.sendall(head + body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :])
 
 
+def flip_object(proxy: FaultProxy, request: Request, client: socket.socket) -> None:
+    """The same in the next object that is fetched: nothing tells whether a listing is what the server said."""
+    if "list-type" in request.path or request.method != "GET":
+        proxy.order_next("GET", flip_object)
+        pass_on(proxy, request, client)
+        return
+    head, body = proxy.forward(request, receive(client, request.length))
+    if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 206")) or not body:
+        client.sendall(head + body)
+        return
+    middle = len(body) // 2
+    client.sendall(head + body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :])
+
+
 def slow_reply(proxy: FaultProxy, request: Request, client: socket.socket) -> None:
     """Pass the reply on in twenty pieces with pauses between."""
     reply = b"".join(proxy.forward(request, receive(client, request.length)))
@@ -115,6 +130,11 @@ class FaultProxy:
         """Have the next `times` requests of this method fail so."""
         with self._lock:
             self._orders += [(method, fault)] * times
+
+    def order_next(self, method: str, fault: Fault) -> None:
+        """The same, before all others that were ordered."""
+        with self._lock:
+            self._orders.insert(0, (method, fault))
 
     @property
     def left(self) -> int:

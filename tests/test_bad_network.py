@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import uuid
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ FAULTS = [
     fault_proxy.slow_reply,
     answer("500 Internal Server Error"),
     answer("503 Slow Down"),
+    fault_proxy.flip_object,
 ]
 
 
@@ -73,6 +75,40 @@ def test_checkpoints_recovery_prune_and_copy_outlast_a_bad_network(
         # 7 is where the newest generation began.
         assert epochs(place.pipeline(NAME)) == [7, 9, 10, 11]
         assert place.pipeline(NAME).check(read_percent=100).damaged == []
+
+
+def test_a_bit_that_turns_over_in_any_object_on_the_way_to_a_copy_changes_nothing(
+    repo: holdfast.Repository, proxy: FaultProxy
+) -> None:
+    with repo.pipeline(NAME).recover() as run:
+        for epoch in range(2):
+            save(run, epoch)
+    repo.pipeline(NAME)["epoch:1"].savepoint("named")
+    repo.pipeline(NAME)["epoch:0"].pin("because")
+    fetched = 0
+    while True:
+        other, before = holdfast.open("memory://", create=True), len(proxy.seen)
+        # Those before it pass, and the one after them turns over.
+        for _ in range(fetched):
+            proxy.order("GET", pass_object)
+        proxy.order("GET", fault_proxy.flip_object)
+        copied = repo.copy_to(other, NAME)
+        assert copied.damaged == [], proxy.seen[before:]
+        assert other.pipeline(NAME).check(read_percent=100).damaged == []
+        assert epochs(other.pipeline(NAME)) == [0, 1]
+        assert other.pipeline(NAME)["named"].epoch == 1
+        assert [pin.why for pin in other.pipeline(NAME).pins()] == ["because"]
+        if proxy.left:
+            break
+        fetched += 1
+    assert fetched > 10
+
+
+def pass_object(proxy: FaultProxy, request: fault_proxy.Request, client: socket.socket) -> None:
+    """Let one object through; a listing is none."""
+    if "list-type" in request.path:
+        proxy.order_next("GET", pass_object)
+    fault_proxy.pass_on(proxy, request, client)
 
 
 def test_a_bit_that_turns_over_on_the_way_is_not_taken_for_damage(repo: holdfast.Repository, proxy: FaultProxy) -> None:

@@ -27,11 +27,11 @@ from builders import (
 )
 from holdfast.copying import Copied, Copier, copy_pipeline
 from holdfast.decide.retention import KeepPolicy
-from holdfast.errors import BadValue, DamagedRecord, Diverged, MissingRecords, NotActivated, PipelineMissing
+from holdfast.errors import BadValue, DamagedCopy, Diverged, MissingRecords, NotActivated, PipelineMissing
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot
-from holdfast.records import Settled, VoidSlot
+from holdfast.records import Intent, Settled, VoidSlot, seal
 from holdfast.recovery import Demands
 from holdfast.repository.uploads import Limits
 from holdfast.store import Buffer, ObjectInfo, Store, open_store
@@ -180,8 +180,8 @@ def test_every_byte_is_verified_on_the_way_and_a_damaged_checkpoint_is_reported_
     damage_state(source.store, look(source).records.manifest(Slot(0, 1)))
     flip(source.store, manifest_key(Slot(0, 2)))
     copied = copy(source, target)
-    assert [slot for slot, _ in copied.damaged] == [Slot(0, 1), Slot(0, 2)]
-    assert all(why for _, why in copied.damaged)
+    assert [lost.slot for lost in copied.damaged] == [Slot(0, 1), Slot(0, 2)]
+    assert all(lost.why for lost in copied.damaged)
     assert epochs(look(target)) == [0, 3]
     for checkpoint in look(target).checkpoints():
         assert checkpoint.verify().damaged == []
@@ -191,7 +191,7 @@ def test_every_byte_is_verified_on_the_way_and_a_damaged_checkpoint_is_reported_
 def test_missing_and_truncated_bytes_at_the_source_are_reported(harm: object) -> None:
     source, target = filled(3), make_repo()
     harm(source.store, data_key(look(source).records.manifest(Slot(0, 1))))  # type: ignore[operator]
-    assert [slot for slot, _ in copy(source, target).damaged] == [Slot(0, 1)]
+    assert [lost.slot for lost in copy(source, target).damaged] == [Slot(0, 1)]
     assert epochs(look(target)) == [0, 2]
 
 
@@ -318,7 +318,7 @@ def test_an_unreadable_manifest_at_the_target_is_told_and_costs_no_bytes() -> No
     flip(target.store, manifest_key(Slot(0, 1)))
     with start(source) as run:
         save(run, 3)
-    with pytest.raises(DamagedRecord):
+    with pytest.raises(DamagedCopy):
         copy(source, target)
     assert set(held) < set(keys(target.store, "/data/"))
     latest = look(target).latest()
@@ -637,7 +637,9 @@ def ledger_of(repo: Repository) -> list[str]:
 
 def put_ledger(repo: Repository, *names: str) -> None:
     for name in names:
-        repo.store.create(f"{keys_of().ledger}0000000000/{name}", name.encode())
+        # What it says is a pipeline's to know; it is sealed as all records are.
+        sealed = seal(Intent(token=name, generation=0, slot=0))
+        repo.store.create(f"{keys_of().ledger}0000000000/{name}", sealed)
 
 
 def test_decisions_that_the_source_has_joined_are_joined_at_the_target_and_a_loss_is_not_copied() -> None:

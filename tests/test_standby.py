@@ -24,10 +24,13 @@ from builders import (
     save,
     start,
 )
-from holdfast.errors import BadValue, Diverged, StoreUnavailable
+from holdfast.encryption.keys import Key
+from holdfast.errors import BadValue, Diverged, FormatTooNew, StoreUnavailable
 from holdfast.handles import Repository, open_url
 from holdfast.layout import Slot
-from holdfast.standby import Behind, Ended, Event, Failed, Followed, Standby, Waiting
+from holdfast.records import seal
+from holdfast.standby import Behind, Ended, Event, Failed, Followed, Seen, Standby, Waiting
+from holdfast.store import open_store
 from holdfast.testing.faults import Around
 
 T = TypeVar("T")
@@ -160,6 +163,22 @@ def test_a_target_that_fails_in_the_middle_of_a_copy_leaves_a_lag_in_bytes() -> 
     assert lag.bytes == sum(checkpoint.head.bytes_new for checkpoint in look(ends.primary).checkpoints())
 
 
+def test_a_damaged_record_is_told_in_each_round_and_is_not_copied() -> None:
+    ends = Ends()
+    look(ends.primary)["epoch:1"].savepoint("v1")
+    key = keys_of().savepoint("v1", 0)
+    flip(ends.source.inner, key)
+    with ends.running() as raised:
+        until(lambda: len(ends.of(Followed)) > 2)
+        with start(ends.primary) as run:
+            save(run, 3)
+        until(lambda: latest(ends.copy) == 3)
+    assert raised == []
+    assert [lost.key for lost in ends.of(Followed)[0].copied.damaged] == [key]
+    assert all(event.copied.damaged for event in ends.of(Followed))
+    assert look(ends.copy).savepoints() == {}
+
+
 def test_what_is_damaged_and_newest_at_the_source_is_behind_for_as_long_as_it_is() -> None:
     ends = Ends(0)
     with start(ends.primary) as run:
@@ -195,6 +214,48 @@ def test_a_manifest_that_can_not_be_read_is_behind_too() -> None:
     lags = [event.lag for event in ends.of(Followed)]
     assert {lag.here and lag.here.epoch for lag in lags} == {0}
     assert lags[0].seconds < lags[-1].seconds
+
+
+def test_a_source_that_goes_away_before_what_is_missing_was_weighed_leaves_an_unknown_lag() -> None:
+    ends = Ends(0)
+    with start(ends.primary) as run:
+        save(run, 0)
+    ends.standby.once()
+    with start(ends.primary) as run:
+        save(run, 1)
+
+    class Dying(Leaving):
+        """It goes away as the first manifest that is new is asked for."""
+
+        def get(self, key: str) -> bytes:
+            self.is_away = self.is_away or key == manifest_key(Slot(1, 0))
+            return super().get(key)
+
+    ends.source = Dying(ends.source.inner)
+    with pytest.raises(StoreUnavailable):
+        ends.standby.once()
+    lag = ends.of(Failed)[0].lag
+    assert lag is not None
+    assert (lag.source, lag.bytes) == (Seen(Slot(1, 0), None, None), None)
+
+
+def test_what_is_here_is_seen_here_while_the_source_is_away() -> None:
+    ends = Ends()
+    with ends.running():
+        until(lambda: ends.of(Followed))
+        ends.source.is_away = True
+        until(lambda: ends.of(Failed))
+    lag = ends.of(Failed)[-1].lag
+    assert lag is not None
+    assert (lag.here and lag.here.epoch, lag.source, lag.bytes) == (2, lag.here, 0)
+
+
+def test_a_manifest_that_can_not_be_read_leaves_an_unknown_number_of_bytes() -> None:
+    ends = Ends()
+    flip(ends.source.inner, manifest_key(Slot(0, 2)))
+    ends.standby.once()
+    lag = ends.of(Followed)[0].lag
+    assert (lag.source, lag.bytes) == (Seen(Slot(0, 2), None, None), None)
 
 
 def test_a_round_that_takes_long_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +310,57 @@ def test_a_pipeline_that_comes_later_is_followed_too() -> None:
         with start(ends.primary) as run:
             save(run, 0)
         until(lambda: latest(ends.copy) == 0)
+
+
+def make_newer(repo: Repository, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline of a format that is yet to come."""
+    repo.pipeline(name).recover().close()
+    records = repo.pipeline(name).records
+    identity = records.identity()
+    with monkeypatch.context() as newer:
+        newer.setattr("holdfast.records.FORMAT", "99.0")
+        repo.store.put(records.keys.identity, seal(identity))
+
+
+def test_a_pipeline_of_a_newer_format_is_told_and_the_others_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Ends()
+    make_newer(ends.primary, "aged", monkeypatch)
+    with ends.running() as raised:
+        until(lambda: latest(ends.copy) == 2)
+        with start(ends.primary) as run:
+            save(run, 3)
+        until(lambda: latest(ends.copy) == 3)
+        until(lambda: len(ends.of(Failed)) > 1)
+    assert raised == []
+    failed = [(name, event) for name, event in ends.told if isinstance(event, Failed)]
+    assert {name for name, _ in failed} == {"aged"}
+    assert isinstance(failed[0][1].error, FormatTooNew)
+
+
+def test_a_pipeline_that_another_key_has_sealed_is_told_and_the_others_are_followed() -> None:
+    mine, theirs = Key.generate(), Key.generate()
+    store = open_store("memory://")
+    source, told = open_url(store, create=True, key=mine), list[tuple[str, Event]]()
+    with start(source) as run:
+        save(run, 0)
+    assert source.keys is not None
+    source.keys.rotate(theirs)
+    open_url(store, key=theirs).pipeline("aged").recover().close()
+    target = make_repo()
+    standby = Standby(
+        lambda: (source, target), every_seconds=0.02, decrypt=True, tell=lambda *event: told.append(event)
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=standby.run, args=(stop,))
+    thread.start()
+    try:
+        until(lambda: latest(target) == 0)
+        until(lambda: any(isinstance(event, Failed) for _, event in told))
+        assert thread.is_alive()
+    finally:
+        stop.set()
+        thread.join(SECONDS)
+    assert {name for name, event in told if isinstance(event, Failed)} == {"aged"}
 
 
 def test_a_named_pipeline_is_waited_for_and_others_are_let_be() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
-from holdfast.errors import DamagedArtifact, Diverged, MissingRecords, ObjectMissing
+from holdfast.errors import DamagedArtifact, DamagedCopy, DamagedRecord, MissingRecords, ObjectMissing
 from holdfast.manifest import Artifact, Manifest
 from holdfast.repository.artifacts import stream_artifact
+from holdfast.repository.packs import Member, prove_pack
 from holdfast.repository.pipeline import PipelineRecords
 
 __all__ = ["Carrier", "prove_inline"]
@@ -58,17 +60,42 @@ class Carrier:
             target.drop(key)
         whole = [a for a in members if a.offset is None]
         if whole:
-            target.store.write(key, stream_artifact(source.store, source.keys, whole[0]))
+            try:
+                target.store.write(key, stream_artifact(source.store, source.keys, whole[0]))
+            except (DamagedArtifact, DamagedRecord):
+                # Again: a bit can turn over on the way as well as in the store, and only the second is damage.
+                target.store.write(key, stream_artifact(source.store, source.keys, whole[0]))
             return
+        data = self._pack(path, manifest.objects[path], members)
+        # No name of bytes is ever used again: whatever else stands there was these once.
+        if not target.store.create(key, data) and not _holds(target, key, data):
+            raise DamagedCopy(target.store.url, key, "its bytes are not those of the source, which verify")
+
+    def _pack(self, path: str, size: int, members: list[Artifact]) -> bytes:
+        """A pack, every byte of it verified; of one that is damaged, those that this manifest needs."""
+        with suppress(DamagedArtifact, DamagedRecord):
+            data = self._bytes(path, size)
+            if prove_pack(path, data).issuperset(Member(a.offset or 0, a.size_bytes, a.sha256) for a in members):
+                return data
+        data = self._bytes(path, size)
+        _prove_members(path, data, members)
+        return data
+
+    def _bytes(self, path: str, size: int) -> bytes:
         try:
-            data = source.store.get(key)
+            data = self._source.store.get(self._source.keys.prefix + path)
         except ObjectMissing as error:
             raise DamagedArtifact(path, "the object is gone") from error
-        if len(data) != manifest.objects[path]:
-            raise DamagedArtifact(path, f"it has {len(data)} bytes where {manifest.objects[path]} were written")
-        _prove_members(path, data, members)
-        if not target.store.create(key, data):
-            raise Diverged(key)
+        if len(data) != size:
+            raise DamagedArtifact(path, f"it has {len(data)} bytes where {size} were written")
+        return data
+
+
+def _holds(target: PipelineRecords, key: str, data: bytes) -> bool:
+    try:
+        return target.store.get(key) == data
+    except DamagedRecord:
+        return False
 
 
 def _prove_members(path: str, data: bytes, members: list[Artifact]) -> None:

@@ -14,41 +14,16 @@ from holdfast.decide.timeline import World, current, gaps, timeline
 from holdfast.errors import Damage, DamagedArtifact, DamagedRecord, FormatTooNew, HoldfastError, ObjectMissing
 from holdfast.layout import Named, Slot
 from holdfast.manifest import Artifact, Manifest
-from holdfast.records import (
-    Answer,
-    Claim,
-    Hint,
-    Intent,
-    Joined,
-    Pin,
-    PipelineRecord,
-    Record,
-    Request,
-    Savepoint,
-    Settled,
-    require_whole,
-)
+from holdfast.records import Hint
 from holdfast.repository.artifacts import damaged_artifacts
 from holdfast.repository.packs import FOOTER_SIZE, index_span, read_index
 from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.proof import SHAPES, prove_record
 
 __all__ = ["Checked", "Fault", "check", "verify_integrity"]
 
 Severity = Literal["damage", "warning", "note"]
 Progress = Callable[[str, int, int], None]
-
-SHAPES: dict[str, type[Record]] = {
-    "pipeline": PipelineRecord,
-    "claim": Claim,
-    "savepoint": Savepoint,
-    "pin": Pin,
-    "intent": Intent,
-    "joined": Joined,
-    "request": Request,
-    "answer": Answer,
-    "settled": Settled,
-    "failed": Settled,
-}
 
 
 class Fault(NamedTuple):
@@ -175,15 +150,15 @@ def _list(records: PipelineRecords) -> _Listing:
 
 def _records(records: PipelineRecords, listing: _Listing) -> Iterator[Fault]:
     for key, name in listing.names.items():
-        shape = SHAPES.get(name.what)
+        # Bases were read for the timeline, and told of there.
+        shape = SHAPES.get(name.what) if name.what != "base" else None
         try:
             if shape is not None:
                 records.read(key, shape)
             elif name.what == "decision":
                 records.verdict(key)
             elif name.what == "ledger":
-                # What the decisions mean is a pipeline's to say; here it counts that they are as they were written.
-                records.fetched(key, partial(require_whole, key))
+                records.fetched(key, partial(prove_record, key, name))
         except (DamagedRecord, FormatTooNew) as error:
             yield Fault("damage", "unreadable", key, _why(error))
         except ObjectMissing:

@@ -1,8 +1,9 @@
 """Copying a pipeline to another repository: only what is missing, every byte checked, in an order that can be cut off.
 
-Identity, claims, bases, bytes, manifests, ledger, then names, outcomes and decisions. A manifest comes after all that
-it names, so whatever has arrived is restorable. Until it is activated, the copy belongs to its copier alone. Both ends
-are looked for before anything is concluded from what is not there.
+Identity, claims, bases, bytes, manifests, then names, outcomes, decisions and the ledger. A manifest comes after all
+that it names, so whatever has arrived is restorable. Until it is activated, the copy belongs to its copier alone. Both
+ends are looked for before anything is concluded from what is not there. What is damaged at the source is told, is not
+written, and holds up only what can't be without it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from holdfast.carrying import Carrier, prove_inline
 from holdfast.decide.ledger import Entry, joined_elsewhere, parse_entry, removable
@@ -19,19 +19,18 @@ from holdfast.decide.timeline import World, newest, timeline
 from holdfast.errors import (
     BadValue,
     Damage,
-    Diverged,
+    DamagedCopy,
     FormatTooNew,
-    HoldfastError,
     MissingRecords,
     ObjectMissing,
-    RepositoryGone,
 )
 from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
-from holdfast.records import Claim, Pin, Savepoint, unseal
-from holdfast.repository.pipeline import Generations, PipelineRecords
-from holdfast.repository.presence import require_arrived, require_repository
+from holdfast.records import Pin, Savepoint, unseal
+from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.presence import require_arrived
+from holdfast.transcribing import Begun, Transcriber, Uncopied
 
 __all__ = ["Copied", "Copier", "Uncopied", "copy_pipeline"]
 
@@ -39,16 +38,12 @@ Progress = Callable[[str, int, int], None]
 """Called every moment with what is being done, how many are done, and of how many. What it raises ends the copy."""
 
 
-class Uncopied(NamedTuple):
-    """A checkpoint that could not be copied because it is damaged at the source."""
-
-    slot: Slot
-    why: str
-
-
 @dataclass
 class Copied:
-    """What a copy moved. `removed` are checkpoints that the source had forgotten since the last copy."""
+    """What a copy moved. `removed` are checkpoints that the source had forgotten since the last copy.
+
+    `damaged` is what could not be copied, since it is damaged at the source.
+    """
 
     pipeline: str
     checkpoints: int = 0
@@ -78,8 +73,8 @@ def copy_pipeline(source: PipelineRecords, target: PipelineRecords, progress: Pr
     """Bring the target up to the source. Killed at any instant, it can be run again to the same end.
 
     Raises Diverged if the target was activated, or holds another pipeline or other claims under the same names,
-    RepositoryGone if one of the two is not where it was opened any more, and Damage, when all else is done, if a
-    manifest at the target can't be read: what it names is then not known.
+    RepositoryGone if one of the two is not where it was opened any more, DamagedCopy if a record that is needed can't
+    be read at the target, for a manifest when all else is done, and Damage if the source has lost its identity.
     """
     return Copier(source, target).copy(progress)
 
@@ -96,8 +91,8 @@ class Copier:
             raise BadValue("copy", f"{source.store.url} and {target.store.url} are the same repository")
         self._source = source
         self._target = target
+        self._records = Transcriber(source, target)
         self._held: _Held | None = None
-        self._created: dict[str, int] = {}
         self.missing: list[Slot] = []
         """Checkpoints that the last look found at the source and that have not arrived, the newest last.
 
@@ -114,116 +109,93 @@ class Copier:
             self._held = None
             raise
 
-    def _look(self) -> None:
-        """Raise RepositoryGone unless both are where they were opened."""
-        for end in (self._source, self._target):
-            require_repository(end.store, end.repository_id)
-
     def _round(self, progress: Progress) -> Copied:
-        source, target, copied = self._source, self._target, Copied(self._source.name)
-        self._created.clear()
-        self._look()
+        source, target, records = self._source, self._target, self._records
+        copied = Copied(source.name)
+        records.begin(copied.damaged)
+        records.look()
         source.identity()
         is_first = self._held is None
         if is_first:
-            self._same(source.keys.identity)
-        known = self._generations(self._held.compared if self._held else set())
+            # Without it nobody could tell whose records follow: what it raises ends the copy.
+            records.create(source.keys.identity, records.proven(source.keys.identity))
+        known = records.generations(self._held.compared if self._held else set())
         held = self._held = self._held or _Held({i.key: i.size for i in target.store.list(target.keys.prefix)})
-        held.compared |= known.claims
+        held.compared |= known.same
         self._bytes_and_manifests(known, held, copied, progress)
         self._savepoints(held)
-        self._records(held, source.keys.all_settled)
-        has_decided = self._decisions(held)
+        self._outcomes(held, known)
+        has_decided = self._decisions(held, known)
         gone = self._pins(held) + self._joined_entries(held, known)
         held.top = max((g for g, base in known.bases.items() if not base.void), default=-1)
         # Again, before anything is deleted for not having been seen, and before anybody is told that all is here.
-        self._look()
-        require_arrived(target, self._created)
-        # Where the newest claim was made is no copy, or was activated meanwhile: whoever owns it hints and cleans up.
+        records.look()
+        require_arrived(target, records.created)
         is_new = is_first or has_decided or bool(copied.checkpoints or gone)
-        if is_new and not target.newest_is_local(target.generations()):
-            world = target.world()
-            self._refuse_loss(held, world)
-            self._hint(world)
-            copied.removed = self._forget(held, world, is_first)
-            self._drop(held, *gone, *self._past_entries(held, world))
-            if is_first:
-                self._drop_loose(held, known)
         if is_new:
+            with records.at_target():
+                self._clean_up(held, known, copied, gone, is_first=is_first)
             # What was deleted nowhere is found by a round that looks at all of the target: the one after a failure.
-            self._look()
+            records.look()
         return copied
+
+    def _clean_up(self, held: _Held, known: Begun, copied: Copied, gone: list[str], *, is_first: bool) -> None:
+        """Hint at what is newest now, and delete what the source has no more."""
+        target = self._target
+        if target.newest_is_local(target.generations()):
+            # No copy, or one that was activated meanwhile: whoever owns it hints and cleans up.
+            return
+        world = target.world()
+        self._refuse_loss(held, world)
+        self._hint(world)
+        copied.removed = self._forget(held, world, is_first)
+        self._drop(held, *gone, *self._past_entries(held, world))
+        if is_first:
+            self._drop_loose(held, known)
 
     # ---- records ----
 
-    def _same(self, key: str, held: _Held | None = None) -> None:
-        """Create a record at the target with the source's own bytes; other bytes there: the two have diverged."""
-        data = self._source.store.get(key)
-        self._create(key, data, held)
+    def _bring(self, key: str, held: _Held) -> bool:
+        """Bring one record; False if it is damaged at the source, or gone since it was listed."""
+        try:
+            is_here = self._records.bring(key)
+        except ObjectMissing:
+            return False
+        if is_here:
+            held.there[key] = self._records.created[key]
+        return is_here
 
-    def _create(self, key: str, data: bytes, held: _Held | None) -> None:
-        if not self._target.store.create(key, data):
-            raise Diverged(key)
-        self._created[key] = len(data)
-        if held is not None:
-            held.there[key] = len(data)
+    def _create(self, key: str, data: bytes, held: _Held) -> None:
+        self._records.create(key, data)
+        held.there[key] = len(data)
 
     def _drop(self, held: _Held, *keys: str) -> None:
         self._target.drop(*keys)
         for key in keys:
             held.there.pop(key, None)
 
-    def _generations(self, compared: set[int]) -> Generations:
-        """Claims, then bases, ascending; only generations whose base was seen have manifests that are copied."""
-        source, target = self._source, self._target
-        # The target first: whatever stands there, brought by another copier even, stood at the source before.
-        there = target.generations()
-        known = source.generations()
-        for generation in sorted(there.claims - known.claims):
-            raise self._lacking(target.keys.claim(generation))
-        for generation in sorted(known.claims - compared):
-            if generation in there.claims:
-                self._refuse_other_claim(generation)
-            else:
-                self._same(source.keys.claim(generation))
-        for generation in sorted(known.bases.keys() - there.bases.keys()):
-            self._same(source.keys.base(generation))
-        for generation in sorted(there.bases.keys() - known.bases.keys()):
-            raise self._lacking(target.keys.base(generation))
-        for generation, base in sorted(there.bases.items()):
-            if base != known.bases[generation]:
-                raise Diverged(target.keys.base(generation))
-        return known
-
-    def _lacking(self, key: str) -> HoldfastError:
-        """What it means that a record of the target was not listed at the source, which may have been away then."""
-        self._look()
-        if self._source.is_there(key):
-            return RepositoryGone(self._source.store.url, f"it was away while {key} was looked for")
-        return Diverged(key)
-
-    def _refuse_other_claim(self, generation: int) -> None:
-        key = self._source.keys.claim(generation)
-        mine, theirs = self._source.read(key, Claim), unseal(key, self._target.store.get(key), Claim)
-        if mine != theirs:
-            raise Diverged(key)
-
-    def _records(self, held: _Held, prefix: str) -> None:
-        for info in self._source.store.list(prefix):
-            if info.key not in held.there and self._source.parse(info.key) is not None:
-                with suppress(ObjectMissing):
-                    self._same(info.key, held)
+    def _outcomes(self, held: _Held, known: Begun) -> None:
+        source = self._source
+        for key, name, _ in source.listed(source.keys.all_settled, "settled", "failed"):
+            if key not in held.there and known.may_copy(name.generation):
+                self._bring(key, held)
 
     def _savepoints(self, held: _Held) -> None:
         """Names, but for those of checkpoints that were published after we looked: they come with the next copy."""
         source = self._source
         for key, _, _ in source.listed(source.keys.savepoints, "savepoint"):
-            if key in held.there:
+            if key in held.there or (data := self._whole(key)) is None:
                 continue
-            with suppress(ObjectMissing):
-                word = source.read(key, Savepoint)
-                if word.void or word.removed or source.keys.manifest(word.at) in held.there:
-                    self._same(key, held)
+            word = unseal(key, data, Savepoint)
+            if word.void or word.removed or source.keys.manifest(word.at) in held.there:
+                self._create(key, data, held)
+
+    def _whole(self, key: str) -> bytes | None:
+        """A record of the source; None if it is damaged there, which is noted, or gone since it was listed."""
+        try:
+            return self._records.whole(key)
+        except ObjectMissing:
+            return None
 
     def _pins(self, held: _Held) -> list[str]:
         """Those that people set, not those of a take-over under way; gives those that the source has no more."""
@@ -232,21 +204,19 @@ class Copier:
             at_source.add(key)
             if key in held.there or name.slot is None or source.keys.manifest(name.slot) not in held.there:
                 continue
-            with suppress(ObjectMissing):
-                if source.read(key, Pin).claim is None:
-                    self._same(key, held)
+            data = self._whole(key)
+            if data is not None and unseal(key, data, Pin).claim is None:
+                self._create(key, data, held)
         return [key for key in held.there if key.startswith(source.keys.pins) and key not in at_source]
 
-    def _decisions(self, held: _Held) -> bool:
+    def _decisions(self, held: _Held, known: Begun) -> bool:
         """Whether there were any that are new."""
         source, is_new = self._source, False
         # Decisions alone before joined ones: a listing that misses one that was joined meanwhile finds the joined one.
         for what in ("decision", "joined"):
-            for key, _, _ in source.listed(source.keys.forgotten, what):
-                if key not in held.there:
-                    with suppress(ObjectMissing):
-                        self._same(key, held)
-                        is_new = True
+            for key, name, _ in source.listed(source.keys.forgotten, what):
+                if key not in held.there and known.may_copy(name.generation):
+                    is_new |= self._bring(key, held)
         return is_new
 
     # ---- the ledger ----
@@ -256,15 +226,14 @@ class Copier:
         found = (parse_entry(key, key.removeprefix(prefix)) for key in held.there if key.startswith(prefix))
         return [entry for entry in found if entry is not None]
 
-    def _joined_entries(self, held: _Held, known: Generations) -> list[str]:
+    def _joined_entries(self, held: _Held, known: Begun) -> list[str]:
         """Bring what is new; gives what the source has joined into segments that are here now."""
         prefix, at_source = self._source.keys.ledger, set[str]()
         for info in self._source.store.list(prefix):
             name = self._source.parse(info.key)
             at_source.add(info.key)
             if name is not None and name.generation in known.bases and info.key not in held.there:
-                with suppress(ObjectMissing):
-                    self._same(info.key, held)
+                self._bring(info.key, held)
         entries = self._ledger(held)
         gone = [entry for entry in entries if entry.key not in at_source]
         return [entry.key for entry in joined_elsewhere(gone, entries)]
@@ -280,15 +249,15 @@ class Copier:
 
     # ---- checkpoints ----
 
-    def _bytes_and_manifests(self, known: Generations, held: _Held, copied: Copied, progress: Progress) -> None:
+    def _bytes_and_manifests(self, known: Begun, held: _Held, copied: Copied, progress: Progress) -> None:
         # A generation that another has followed publishes nothing that counts, but may have until that was seen.
         begun = [generation for generation in sorted(known.bases) if generation >= held.top]
         wanted = [each for generation in begun for each in self._plan(generation, held).items()]
-        self.missing = [slot for slot, is_void in wanted if not is_void]
+        self.missing = [slot for slot, is_void in wanted if not is_void] + self._held_up(known)
         with Carrier(self._source, self._target) as carrier:
             for done, (slot, is_void) in enumerate(wanted):
                 if is_void:
-                    self._same(self._source.keys.manifest(slot), held)
+                    self._bring(self._source.keys.manifest(slot), held)
                 elif self._checkpoint(slot, held, copied, carrier, partial(progress, "checkpoints", done, len(wanted))):
                     self.missing.remove(slot)
                 progress("checkpoints", done + 1, len(wanted))
@@ -297,11 +266,20 @@ class Copier:
         """The slots of a generation that the target lacks, in order, and whether each is void."""
         source, start = self._source, held.starts.get(generation, 0)
         slots, void = source.slots(generation, start)
-        wanted = slots - source.forgotten(Slot(generation, start)) | void
+        wanted = slots - source.surely_forgotten(Slot(generation, start)) | void
         missing = [slot for slot in sorted(wanted) if source.keys.manifest(slot) not in held.there]
         ends = [slot.number for slot in missing[:1]] or [slot.number + 1 for slot in sorted(slots)[-1:]]
         held.starts[generation] = max([start, *ends])
         return {slot: slot in void for slot in missing}
+
+    def _held_up(self, known: Begun) -> list[Slot]:
+        """The checkpoints of generations that can't be copied, as far as it is known that they count."""
+        waiting = [] if known.end is None else [g for g in sorted(known.claims) if g >= known.end]
+        counted: list[Slot] = []
+        for generation in waiting:
+            slots, void = self._source.slots(generation)
+            counted += sorted(slots - void - self._source.surely_forgotten(Slot(generation, 0)))
+        return counted
 
     def _checkpoint(self, slot: Slot, held: _Held, copied: Copied, carrier: Carrier, beat: Callable[[], None]) -> bool:
         """Bring one; False if it is damaged at the source, and missing here for as long as it is."""
@@ -317,11 +295,13 @@ class Copier:
                 raise failure
             prove_inline(source, manifest)
             self._create(source.keys.manifest(slot), sealed, held)
+        except DamagedCopy:
+            raise
         except (Damage, FormatTooNew, ObjectMissing) as error:
             # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
-            if source.is_forgotten(slot):
+            if slot in source.surely_forgotten(slot):
                 return True
-            copied.damaged.append(Uncopied(slot, str(error)))
+            self._records.note(source.keys.manifest(slot), error, slot)
             return False
         if held.named is not None:
             held.named[slot] = frozenset(manifest.objects)
@@ -369,7 +349,7 @@ class Copier:
         keys = [f"{self._target.keys.prefix}{path}" for path in sorted(doomed)]
         return [key for each in keys for key in (each, f"{each}.index") if key in held.there]
 
-    def _drop_loose(self, held: _Held, known: Generations) -> None:
+    def _drop_loose(self, held: _Held, known: Begun) -> None:
         """Delete bytes that no manifest names: of what was forgotten, and of what a copy that was cut off had begun.
 
         They are found anew by every copier, since nothing else tells what a killed one has left. Those that a manifest
@@ -388,7 +368,7 @@ class Copier:
         self._drop(held, *(key for key, path in data.items() if path not in named))
 
 
-def _named_at_source(source: PipelineRecords, known: Generations) -> set[str]:
+def _named_at_source(source: PipelineRecords, known: Begun) -> set[str]:
     """As far as its manifests can be read: no copier brings one that can't."""
     named: set[str] = set()
     for generation in known.bases:

@@ -23,8 +23,10 @@ from holdfast.errors import (
     Damage,
     Diverged,
     HoldfastError,
+    ObjectMissing,
     OutcomeUnknown,
     PipelineMissing,
+    Refused,
     StoreError,
     StoreUnavailable,
 )
@@ -45,11 +47,11 @@ TELL_SECONDS = 5.0
 
 
 class Seen(NamedTuple):
-    """A checkpoint at one of the two ends."""
+    """A checkpoint at one of the two ends; None: what it says of itself could not be read."""
 
     slot: Slot
-    epoch: int
-    timestamp_ms: int
+    epoch: int | None = None
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,15 @@ class Lag:
     """How far the copy of one pipeline is behind.
 
     The newest checkpoint that the source held `seconds` ago is here, or a newer one, and of what the source is known to
-    hold now `bytes` are not: they have not arrived, or are damaged there. `source` and `here` are the newest checkpoint
-    at each end, as far as they were seen and can be read.
+    hold now `bytes` are not: they have not arrived, or are damaged there. None: it could not be told how many, since
+    the source went away or can't be read. `source` and `here` are the newest checkpoint at each end, as far as they
+    were seen.
     """
 
     source: Seen | None
     here: Seen | None
     seconds: float
-    bytes: int
+    bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class _Follower:
         self, source: PipelineRecords, target: PipelineRecords, every: float, tell: Callable[[Event], None]
     ) -> None:
         self._source = source
+        self._target = target
         self._copier = Copier(source, target)
         self._every = every
         self._tell = tell
@@ -171,8 +175,8 @@ class _Follower:
         if not self._ahead():
             self._level_at = began
         lag = self._lag()
-        age = time.time() - lag.here.timestamp_ms / 1000 if copied.checkpoints and lag.here is not None else None
-        self._tell(Followed(copied, lag, age))
+        taken_ms = lag.here.timestamp_ms if copied.checkpoints and lag.here is not None else None
+        self._tell(Followed(copied, lag, None if taken_ms is None else time.time() - taken_ms / 1000))
         return max(0.0, self._every - (time.time() - began))
 
     def _wait(self, why: str) -> None:
@@ -187,39 +191,45 @@ class _Follower:
 
     def _lag(self) -> Lag:
         """As far as it is known: if the source is away, what was seen of it before is all."""
-        here, ahead = self._seen(self._copier.newest), self._ahead()
-        source = self._seen(ahead[-1]) if ahead else here
+        newest, ahead = self._copier.newest, self._ahead()
+        # What is here was there: whichever of the two answers can tell.
+        here = None if newest is None else _seen(newest, self._target, self._source)
+        source = _seen(ahead[-1], self._source) if ahead else here
         since = self._level_at
         if since is None:
             # It was level before the first of these was taken, by whoever brought it there.
-            first = self._seen(ahead[0]) if ahead else None
-            since = self._began if first is None else first.timestamp_ms / 1000
+            taken_ms = _seen(ahead[0], self._source).timestamp_ms if ahead else None
+            since = self._began if taken_ms is None else taken_ms / 1000
         return Lag(source, here, max(0.0, time.time() - since), self._missing_bytes())
 
-    def _missing_bytes(self) -> int:
+    def _missing_bytes(self) -> int | None:
         is_away = False
 
-        def new_bytes(slot: Slot) -> int:
+        def new_bytes(slot: Slot) -> int | None:
             nonlocal is_away
             try:
-                return 0 if is_away else self._source.head(slot).bytes_new
+                return None if is_away else self._source.head(slot).bytes_new
+            except ObjectMissing:
+                # Pruned meanwhile: nothing of it is missing here any more.
+                return 0
             except StoreError:
                 is_away = True
             except HoldfastError:
-                # Not to be read, or pruned meanwhile: nobody knows how much it was.
+                # It can't be read, and nobody knows how much it was.
                 pass
-            return 0
-
-        return sum(each(new_bytes, self._copier.missing))
-
-    def _seen(self, slot: Slot | None) -> Seen | None:
-        if slot is None:
             return None
-        try:
-            head = self._source.head(slot)
-        except HoldfastError:
-            return None
-        return Seen(slot, head.epoch, head.timestamp_ms)
+
+        sizes = each(new_bytes, self._copier.missing)
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _seen(slot: Slot, *ends: PipelineRecords) -> Seen:
+    """A checkpoint as the first of these ends tells it that can."""
+    for end in ends:
+        with suppress(HoldfastError):
+            head = end.head(slot)
+            return Seen(slot, head.epoch, head.timestamp_ms)
+    return Seen(slot)
 
 
 class Standby:
@@ -317,7 +327,7 @@ class Standby:
         """Take in pipelines that are new. A source that does not answer is told of by those that are followed."""
         try:
             names = self._names or self._new_names(source)
-        except (StoreError, Damage) as error:
+        except HoldfastError as error:
             if not self._followers:
                 self._tell("", Failed(error, self._every, 1, None))
             return
@@ -329,7 +339,7 @@ class Standby:
             self._tell("", Waiting(self._why))
 
     def _new_names(self, source: Repository) -> list[str]:
-        """Those that are not followed yet; a damaged one is among them, and tells of it when it is copied."""
+        """Those that are not followed yet; one that can't be read is among them, and tells of it when it is copied."""
         found = []
         require_repository(source.store, source.id)
         for name in source.store.folders(PIPELINES):
@@ -337,7 +347,7 @@ class Standby:
                 with suppress(BadName):
                     try:
                         is_there = source.pipeline(name).exists()
-                    except Damage:
+                    except (Damage, Refused):
                         is_there = True
                     found += [name] if is_there else []
         return found

@@ -81,6 +81,24 @@ def test_a_checkpoint_damaged_at_the_source_is_told_and_ends_with_three(orders: 
     assert "orders@slot:0-0 was not copied" in answer.out
 
 
+def test_a_record_damaged_at_the_source_is_told_and_ends_with_three(orders: Repository, tmp_path: Path) -> None:
+    key = orders.pipeline("orders").records.keys.savepoint("before-upgrade", 0)
+    orders.store.put(key, b"nothing that can be read")
+    answer = invoke("copy", orders.url, str(tmp_path / "copy"), "--init")
+    assert (answer.code, f"{key} was not copied: " in answer.out) == (3, True)
+    assert "orders: copied 6 checkpoints" in answer.out
+    [copied] = invoke("copy", orders.url, str(tmp_path / "copy"), "--json").document["pipelines"]
+    assert (copied["ok"], [lost["key"] for lost in copied["damaged"]]) == (False, [key])
+
+
+def test_a_record_damaged_in_the_copy_is_no_divergence(orders: Repository, tmp_path: Path) -> None:
+    target = str(tmp_path / "copy")
+    invoke("copy", orders.url, target, "--init")
+    holdfast.open(target).store.put(orders.pipeline("orders").records.keys.claim(0), b"nothing that can be read")
+    answer = invoke("copy", orders.url, target, "--json")
+    assert (answer.code, answer.document["error"]["code"]) == (3, "HF-2008")
+
+
 def test_prune_leaves_a_copy_to_its_copier(orders: Repository, tmp_path: Path) -> None:
     target = str(tmp_path / "copy")
     invoke("copy", orders.url, target, "--init")

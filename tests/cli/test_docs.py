@@ -86,6 +86,7 @@ def called_by(words: list[str]) -> str:
 def test_every_verb_has_a_file_and_every_file_of_a_verb_is_listed() -> None:
     shared = {
         "__init__",
+        "activating",
         "common",
         "demo_show",
         "ends",

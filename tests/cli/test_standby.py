@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from cli.sample_repository import Answer, invoke, take_checkpoints
 from holdfast import Repository
 from holdfast.layout import REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
+from holdfast.store.file import FileStore
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -85,6 +88,29 @@ def test_a_round_that_takes_long_shows_how_far_it_is(
     assert [line["done"] for line in behind] == sorted({line["done"] for line in behind} | {6})
     assert all(line["total"] == 6 and line["source"]["epoch"] == 5 for line in behind[:-1])
     assert behind[0]["lag_bytes"] > behind[-1]["lag_bytes"] == 0
+
+
+def test_a_record_that_is_damaged_at_the_source_is_told_and_ends_one_round_with_3(
+    orders: Repository, tmp_path: Path
+) -> None:
+    key = orders.pipeline("orders").records.keys.savepoint("before-upgrade", 0)
+    orders.store.put(key, b"nothing that can be read")
+    answer = invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--once")
+    assert (answer.code, f"orders  {key} was not copied: " in answer.err) == (3, True)
+    answer = invoke("standby", orders.url, str(tmp_path / "copy"), "--once", "--json")
+    [told] = lines(answer.out)
+    assert (answer.code, told["damaged"][0]["key"], told["damaged"][0]["slot"]) == (3, key, None)
+
+
+def test_what_is_not_known_of_a_lag_is_shown_as_unknown(orders: Repository, tmp_path: Path) -> None:
+    newest = orders.pipeline("orders").latest()
+    assert newest is not None
+    orders.store.put(orders.pipeline("orders").records.keys.manifest(newest.slot), b"nothing" * 1000)
+    answer = invoke("standby", orders.url, str(tmp_path / "copy"), "--init", "--once")
+    assert f"s, an unknown number of bytes, newest at the source: {newest.slot}" in answer.out
+    [told] = lines(invoke("standby", orders.url, str(tmp_path / "copy"), "--once", "--json").out)
+    assert told["source"] == {"slot": str(newest.slot), "epoch": None, "timestamp_ms": None}
+    assert told["lag_bytes"] is None
 
 
 # ---- encryption ----
@@ -203,7 +229,7 @@ def taken(orders: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "standby_job.py").write_text(JOB)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("holdfast.cli.standby.run_until_told", taken.run)
+    monkeypatch.setattr("holdfast.cli.activating.run_until_told", taken.run)
     assert invoke("standby", orders.url, taken.copy, "--init", "--once").code == 0
     take_checkpoints(orders.pipeline("orders"), 6, 7)
     yield taken
@@ -271,6 +297,90 @@ def test_a_source_of_a_newer_holdfast_is_told_and_stops_nothing(taken: Taken, mo
     assert "orders: the newest checkpoint here: 1-1, epoch 5, taken " in answer.out
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_source_that_takes_connections_and_never_answers_is_given_up(
+    taken: Taken, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.activating.LAST_LOOK", 1.0)
+    options = [f"endpoint={silent}", "region=us-east-1", "access_key_id=x", "secret_access_key=x"]
+    words = [word for option in options for word in ("--from-option", option)]
+    answer = taken.activate(*words, source="s3://bucket/holdfast")
+    assert "orders: the source was not asked for more: it did not answer within 1 s" in answer.err
+    assert "what it ran after that is taken back in the sinks" in answer.err
+    assert "orders: the newest checkpoint here: 1-1, epoch 5, taken " in answer.out
+    [told] = lines(taken.activate(*words, "--json", source="s3://bucket/holdfast").out)
+    assert told["source_error"] == "it did not answer within 1 s"
+
+
+class Hanging:
+    """Holds up whoever gets an object of the source whose key it is told of, until it is let go."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+        self.goes_on = threading.Event()
+        get = FileStore.get
+
+        def hang(store: FileStore, key: str) -> bytes:
+            if part in key and store.url == f"file://{root / 'repository'}":
+                assert self.goes_on.wait(60)
+            return get(store, key)
+
+        monkeypatch.setattr(FileStore, "get", hang)
+
+
+@pytest.fixture
+def hangs(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Hanging]]:
+    made: list[Hanging] = []
+
+    def hang(part: str) -> Hanging:
+        made.append(Hanging(taken.root, monkeypatch, part))
+        return made[-1]
+
+    yield hang
+    for each in made:
+        each.goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-last-look":
+            thread.join(60)
+
+
+def test_a_share_that_hangs_is_given_up_too(
+    taken: Taken, hangs: Callable[[str], Hanging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.activating.LAST_LOOK", 0.5)
+    hanging = hangs(REPOSITORY)
+    assert "it did not answer within 0 s" in taken.activate().err
+    assert not hanging.goes_on.is_set()
+
+
+def test_a_source_that_is_too_slow_tells_how_far_it_is_and_is_given_up_with_what_has_arrived(
+    taken: Taken, hangs: Callable[[str], Hanging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.activating.FETCH_SECONDS", 3.0)
+    monkeypatch.setattr("holdfast.cli.activating.TELL_SECONDS", 0.0)
+    newest = holdfast.open(str(taken.root / "repository")).pipeline("orders")["epoch:7"]
+    hangs(newest.pipeline.records.keys.manifest(newest.slot))
+    answer = taken.activate()
+    assert "orders: fetching what the source still has: 1 of 2 checkpoints" in answer.out
+    assert "it was given up after 3 s, with 1 of 2 checkpoints fetched" in answer.err
+    assert "orders: the newest checkpoint here: 2-0, epoch 6, taken " in answer.out
+    assert "that the source holds is here" not in answer.out
+
+
+def test_a_damaged_record_of_the_source_is_said_to_be_lacking(taken: Taken) -> None:
+    records = holdfast.open(str(taken.root / "repository")).pipeline("orders").records
+    records.store.put(records.keys.claim(2), b"nothing that can be read")
+    answer = taken.activate()
+    assert f"orders: {records.keys.claim(2)} is damaged at the source, and is not here: " in answer.err
+    assert "is taken back in the sinks, and run again from here" in answer.err
+    assert "orders: the newest checkpoint here: 1-1, epoch 5, taken " in answer.out
+
+
 def test_a_source_that_has_diverged_stops_it(taken: Taken) -> None:
     other = holdfast.open(str(taken.root / "other"), create=True)
     take_checkpoints(other.pipeline("orders"), 0, 1)
@@ -283,9 +393,11 @@ def test_it_follows_until_it_is_told_to_stop(orders: Repository, tmp_path: Path,
     command = [sys.executable, "-m", "holdfast", "standby", orders.url, str(tmp_path / "copy"), "--init"]
     process = subprocess.Popen([*command, "--every", "50ms", "--json"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
+    has_more = False
     for line in process.stdout:
         told = json.loads(line)
-        if told["here"]["epoch"] == 5 and not told["checkpoints"]:
+        if told["here"]["epoch"] == 5 and not told["checkpoints"] and not has_more:
+            has_more = True
             take_checkpoints(orders.pipeline("orders"), 6, 6)
         if told["here"]["epoch"] == 6:
             break

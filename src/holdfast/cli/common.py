@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from inspect import cleandoc
@@ -100,6 +101,12 @@ class Session:
         from holdfast.report import to_json
 
         click.echo(to_json(value))
+
+    def document_line(self, fields: dict[str, Any]) -> None:
+        """One of the lines of a command that writes a JSON document for each thing that happens, with its time."""
+        from holdfast.report import iso_time, to_json_line
+
+        click.echo(to_json_line({"time": iso_time(int(time.time() * 1000)), **fields}))
 
     def end(self, failed: Sequence[Failed]) -> None:
         """End with the exit code of the first failure, if there is one."""

@@ -32,8 +32,8 @@ def command(session: Session, pipelines: tuple[str, ...], **given: Any) -> None:
     """Bring the pipelines of repository DST up to those of SRC: only what is missing, every byte verified.
 
     It can be cut off and run again to the same end. What SRC has forgotten is removed from DST too. A DST that was
-    written by someone else has diverged: 5. A checkpoint that is damaged in SRC is not copied, and the command ends
-    with 3. To copy again and again, `holdfast standby` does it at the cost of what is new.
+    written by someone else has diverged: 5. A checkpoint or record that is damaged in SRC is not copied, and the
+    command ends with 3. To copy again and again, `holdfast standby` does it at the cost of what is new.
 
     Each of the two may be encrypted, with keys of their own. A key in the environment (HOLDFAST_KEY_FILE and the like)
     is that of whichever is encrypted and has no other.
@@ -64,7 +64,8 @@ def command(session: Session, pipelines: tuple[str, ...], **given: Any) -> None:
 
 def _show(session: Session, copied: Copied) -> None:
     for lost in copied.damaged:
-        session.output.line(Styled(f"{copied.pipeline}@slot:{lost.slot} was not copied: {lost.why}", "bold red"))
+        what = lost.key if lost.slot is None else f"{copied.pipeline}@slot:{lost.slot}"
+        session.output.line(Styled(f"{what} was not copied: {lost.why}", "bold red"))
     moved = f"{amount(copied.checkpoints, 'checkpoint')}, {amount(copied.objects, 'object')}, {size(copied.bytes)}"
     gone = f"; {amount(len(copied.removed), 'checkpoint')} removed, as in the source" if copied.removed else ""
     session.output.remark(f"{copied.pipeline}: copied {moved}{gone}.")

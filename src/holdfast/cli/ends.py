@@ -49,7 +49,11 @@ class Ends:
         self.decrypt = bool(given["decrypt"])
 
     def source(self, patience: float | None = None) -> Repository:
-        return self._open(*self._source, patience=patience)
+        """The source. With a patience of its own, no request waits much longer than that for a byte either."""
+        url, options, key_file = self._source
+        if patience is not None:
+            options = {**_impatient(url, options, patience), **options}
+        return self._open(url, options, key_file, patience=patience)
 
     def both(self) -> tuple[Repository, Repository]:
         """Both of them. Raises WouldDecrypt before anything is made, and NotEncrypted for a key that opens neither."""
@@ -102,3 +106,13 @@ class Ends:
         except NotEncrypted:
             # The key in the environment is that of the other one.
             return open_url(url, options=options, retry=retry, key=None)
+
+
+def _impatient(url: str, options: dict[str, str], patience: float) -> dict[str, str]:
+    """An option that ends requests to a store which takes them and stays silent, unless it was said when."""
+    from holdfast.store.address import CloudAddress, read_address
+
+    address = read_address(url, options)
+    if not isinstance(address, CloudAddress) or "read_timeout" in address.options:
+        return {}
+    return {"read_timeout": f"{2000 * patience:.0f}ms"}

@@ -33,7 +33,8 @@ HoldfastError                      exit 1
 │   ├── NothingRestorable          HF-2004
 │   ├── MissingRecords             HF-2005  absent is not empty
 │   ├── DamagedState               HF-2006  a binary record cut short or flipped
-│   └── BrokenBatch                HF-2007  Spark committed a batch that can't be restored
+│   ├── BrokenBatch                HF-2007  Spark committed a batch that can't be restored
+│   └── DamagedCopy                HF-2008  a copy holds something else than was brought there
 ├── NotFound                       exit 4
 │   ├── ObjectMissing              HF-3001
 │   ├── RepositoryMissing          HF-3002
@@ -124,6 +125,7 @@ from holdfast.errors.damage import (
     BrokenChain,
     Damage,
     DamagedArtifact,
+    DamagedCopy,
     DamagedRecord,
     DamagedState,
     MissingRecords,
@@ -237,6 +239,7 @@ __all__ = [
     "CheckpointMissing",
     "Damage",
     "DamagedArtifact",
+    "DamagedCopy",
     "DamagedRecord",
     "DamagedState",
     "DemoFailed",

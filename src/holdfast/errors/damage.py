@@ -12,6 +12,7 @@ __all__ = [
     "BrokenChain",
     "Damage",
     "DamagedArtifact",
+    "DamagedCopy",
     "DamagedRecord",
     "DamagedState",
     "MissingRecords",
@@ -87,3 +88,13 @@ class BrokenBatch(Damage):
     code = "HF-2007"
     template = "{directory}: batch {epoch} is committed but can't be restored: {why}"
     advice = "Spark could not restart from it either. `holdfast restore --heal` brings back files that were captured."
+
+
+@dataclass(eq=False)
+class DamagedCopy(Damage):
+    url: str
+    key: str
+    why: str
+    code = "HF-2008"
+    template = "{key} is damaged in the copy, {url}: {why}"
+    advice = "If the copy was never activated, delete that object there and copy again; else copy to a new place."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from holdfast.errors import MissingRecords, ObjectMissing
+from holdfast.errors import DamagedRecord, FormatTooNew, MissingRecords, ObjectMissing
 from holdfast.ids import new_token
 from holdfast.layout import Slot
 from holdfast.records import Decision, Intent, Joined, Kept, is_a, unseal
@@ -33,6 +33,21 @@ class ForgettingRecords(RecordAccess):
                 # A larger joined record took the place of a listed one: it is in the next listing.
                 continue
         raise MissingRecords(self.keys.forgotten, "joined decisions vanish as they are read")
+
+    def surely_forgotten(self, start: Slot) -> set[Slot]:
+        """The same from a slot on, as far as decisions can be read: for whoever deletes nothing by it."""
+        try:
+            return self.forgotten(start)
+        except (DamagedRecord, FormatTooNew):
+            found: set[Slot] = set()
+        listed = self.listed(self.keys.forgotten, "decision", "joined", start_after=self.keys.decision(start)[:-1])
+        for key, name, size in listed:
+            with suppress(DamagedRecord, FormatTooNew, ObjectMissing):
+                if name.slot is None:
+                    found |= self.read(key, Joined).slots()
+                elif self._forgets(key, size):
+                    found.add(name.slot)
+        return found
 
     def _forgotten(self, after: str, start: Slot | None) -> set[Slot]:
         listed = self.listed(self.keys.forgotten, "decision", "joined", start_after=after)

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.errors import DamagedArtifact
 from holdfast.store.contract import Buffer
 
-__all__ = ["FOOTER_SIZE", "MAGIC", "Member", "PackBuilder", "encode_index", "index_span", "read_index"]
+__all__ = ["FOOTER_SIZE", "MAGIC", "Member", "PackBuilder", "encode_index", "index_span", "prove_pack", "read_index"]
 
 MAGIC = b"HFPACK1\n"
 _FOOTER = struct.Struct(">32sQ8s")
@@ -82,3 +82,15 @@ def read_index(path: str, tail: bytes) -> list[Member]:
         return msgspec.json.decode(zlib.decompress(index), type=list[Member])
     except (zlib.error, msgspec.DecodeError) as error:
         raise DamagedArtifact(path, f"the pack's index can't be read: {error}") from error
+
+
+def prove_pack(path: str, data: bytes) -> set[Member]:
+    """All that a pack carries, if every byte of it is what was written; raises DamagedArtifact if one is not."""
+    start, _ = index_span(path, len(data), data[-FOOTER_SIZE:])
+    members, view = read_index(path, data[start:]), memoryview(data)
+    if not data.startswith(MAGIC):
+        raise DamagedArtifact(path, "the pack does not begin as a pack")
+    for member in members:
+        if hashlib.sha256(view[member.offset : member.offset + member.length]).hexdigest() != member.sha256:
+            raise DamagedArtifact(f"{path} at {member.offset}", "its bytes do not match its digest")
+    return set(members)

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.errors import ObjectMissing, RepositoryGone
+from holdfast.errors import DamagedRecord, ObjectMissing, RepositoryGone
 from holdfast.layout import REPOSITORY
 from holdfast.records import RepositoryRecord, unseal
 from holdfast.repository.access import RecordAccess
 from holdfast.store import Store
 
-__all__ = ["require_arrived", "require_repository"]
+__all__ = ["read_root", "require_arrived", "require_repository"]
+
+
+def read_root(store: Store) -> RepositoryRecord:
+    """The root record of a repository; what does not verify is fetched once more, as every other record is."""
+    try:
+        return unseal(REPOSITORY, store.get(REPOSITORY), RepositoryRecord)
+    except DamagedRecord:
+        return unseal(REPOSITORY, store.get(REPOSITORY), RepositoryRecord)
 
 
 def require_repository(store: Store, repository_id: str) -> None:
     """Raise RepositoryGone unless this very repository lies in the store now. Asks the store, always."""
     try:
-        record = unseal(REPOSITORY, store.get(REPOSITORY), RepositoryRecord)
+        record = read_root(store)
     except ObjectMissing:
         raise RepositoryGone(store.url, f"{REPOSITORY} is not there") from None
     if record.repository_id != repository_id:
