@@ -3,10 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from builders import dump, filled, flip, keys
-from holdfast.errors import DamagedRecord, FormatTooNew, MissingRecords, RepositoryMissing, UnsafeStore
+from builders import dump, filled, flip, flipped, keys
+from holdfast.encryption.keys import Key
+from holdfast.errors import DamagedRecord, FormatTooNew, MissingRecords, RepositoryMissing, UnsafeStore, WrongKey
+from holdfast.handles import Repository
 from holdfast.layout import REPOSITORY
 from holdfast.records import RepositoryRecord, seal, unseal
+from holdfast.repository.presence import require_repository
 from holdfast.repository.root import init_repository, open_repository
 from holdfast.store import Buffer, Store, open_store
 from holdfast.testing.faults import Around
@@ -72,3 +75,42 @@ def test_pipelines_are_found_by_their_folders_alone() -> None:
         repo.pipeline(name).ensure_identity()
     store.put("pipelines/stray.txt", b"")
     assert repo.pipelines() == ["a", "a.b", "b"]
+
+
+def test_a_pipeline_that_can_not_be_read_is_listed_and_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = filled(1)
+    repo.pipeline("aged").recover().close()
+    identity = repo.pipeline("aged").records.identity()
+    with monkeypatch.context() as newer:
+        newer.setattr("holdfast.records.FORMAT", "99.0")
+        repo.store.put(repo.pipeline("aged").records.keys.identity, seal(identity))
+    assert open_repository(repo.store).pipelines() == ["aged", "orders"]
+
+
+def test_a_pipeline_that_another_key_has_sealed_is_listed_too(memory_store: Store) -> None:
+    mine, theirs = Key.generate(), Key.generate()
+    repo = Repository(init_repository(memory_store, key=mine))
+    repo.pipeline("orders").recover().close()
+    assert repo.keys is not None
+    repo.keys.rotate(theirs)
+    Repository(open_repository(memory_store, key=theirs)).pipeline("aged").recover().close()
+    with pytest.raises(WrongKey):
+        repo.pipeline("aged").exists()
+    assert [pipeline.name for pipeline in repo.pipelines()] == ["aged", "orders"]
+
+
+def test_a_bit_of_the_root_record_that_turns_over_on_the_way_is_not_damage() -> None:
+    repo, turned = filled(1), list[str]()
+
+    class Turning(Around):
+        def get(self, key: str) -> bytes:
+            data = super().get(key)
+            if turned:
+                return data
+            turned.append(key)
+            return flipped(data, 40)
+
+    assert open_repository(Turning(repo.store)).id == repo.id
+    turned.clear()
+    require_repository(Turning(repo.store), repo.id)
+    assert turned == [REPOSITORY]

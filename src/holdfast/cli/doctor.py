@@ -61,7 +61,7 @@ def command(
         session.document({"ok": not failed, "results": results})
     else:
         _show(session, results)
-        if not session.url and config is None:
+        if not any(result.what.startswith(("store", "config")) for result in results):
             session.output.remark("Give --repo URL to try a store as well.")
     if failed:
         sys.exit(1)
@@ -71,6 +71,7 @@ def _examined(
     session: Session, directories: tuple[str, ...], file: str | None, options: dict[str, str]
 ) -> Iterator[Result]:
     from holdfast.doctor import (
+        Result,
         examine_config,
         examine_directory,
         examine_disk,
@@ -80,18 +81,23 @@ def _examined(
 
     yield from examine_machine()
     yield from examine_disk()
-    url, store_options, retry = session.given_url, session.given_options, session.retry()
-    table = None
-    if file is not None:
-        from holdfast.config import read_config
+    url, store_options, retry, table = session.given_url, session.given_options, session.retry(), None
+    try:
+        if file is not None:
+            from holdfast.config import read_config
 
-        config = read_config(file)
+            config = read_config(file)
+        else:
+            url, store_options = session.url, session.options
+    except HoldfastError as error:
+        # What is wrong with a file is a finding; all that it does not name is looked at the same.
+        yield Result("config", "failed", error.message, error.hint)
+        file = None
+    if file is not None:
         retry = _retry(session, config)
         yield from examine_config(config, Path(file), retry)
         if (table := config.repository) is not None:
             url, store_options = table.url, table.options
-    else:
-        url, store_options = session.url, session.options
     for directory in directories:
         yield from examine_directory(f"directory {directory}", directory, options, retry)
     if url:

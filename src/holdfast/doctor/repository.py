@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.doctor.places import examine_local
 from holdfast.doctor.result import Result
+from holdfast.encryption.opened_with import Keys
 from holdfast.errors import HoldfastError
 from holdfast.handles import Repository, open_url
 from holdfast.layout import PROBES
@@ -17,6 +18,7 @@ from holdfast.report.plain import iso_time
 from holdfast.repository.root import GivenKey
 from holdfast.store import Finding, RetryPolicy, Store, examine, open_directory, open_store
 from holdfast.store.address import LocalAddress, MemoryAddress, read_address
+from holdfast.text import amount
 
 __all__ = ["examine_repository"]
 
@@ -108,18 +110,33 @@ def _inside(store: Store, key: GivenKey) -> Iterator[Result]:
         missing = error.exit_code == 4
         yield Result("repository", "warning" if missing else "failed", error.message, error.hint)
         return
-    count = len(repository.pipelines())
-    yield Result("repository", "ok", f"{repository.id}, {count} pipeline{'' if count == 1 else 's'}")
+    try:
+        names = [pipeline.name for pipeline in repository.pipelines()]
+    except HoldfastError as error:
+        yield Result("repository", "failed", error.message, error.hint)
+        return
+    yield Result("repository", "ok", f"{repository.id}, {amount(len(names), 'pipeline')}")
     if repository.keys:
-        others = len(repository.keys.look().keys) - 1
-        found = f"opened with the key {repository.keys.used}; {others} other key{'' if others == 1 else 's'}"
-        yield Result("encryption", "ok", found)
+        yield _encryption(repository.keys)
     yield from _pipelines(repository)
+
+
+def _encryption(keys: Keys) -> Result:
+    try:
+        others = len(keys.look().keys) - 1
+    except HoldfastError as error:
+        return Result("encryption", "failed", error.message, error.hint)
+    return Result("encryption", "ok", f"opened with the key {keys.used}; {amount(others, 'other key')}")
 
 
 def _pipelines(repository: Repository) -> Iterator[Result]:
     now_ms = time.time_ns() // 1_000_000
-    for row in list_pipelines(repository):
+    try:
+        rows = list_pipelines(repository)
+    except HoldfastError as error:
+        yield Result("pipelines", "failed", error.message, error.hint)
+        return
+    for row in rows:
         if row.problem:
             yield Result(f"pipeline {row.name}", "warning", row.problem, f"Run `holdfast check {row.name}`.")
         elif row.timestamp_ms is not None and row.timestamp_ms > now_ms + FUTURE_MS:

@@ -20,12 +20,14 @@ from holdfast.errors import (
     MissingRecords,
     NotEncrypted,
     ObjectMissing,
+    Refused,
     RepositoryMissing,
 )
 from holdfast.ids import new_id, new_token, now_ms
 from holdfast.layout import PIPELINES, REPOSITORY
-from holdfast.records import RepositoryRecord, seal, unseal
+from holdfast.records import RepositoryRecord, seal
 from holdfast.repository.pipeline import PipelineRecords
+from holdfast.repository.presence import read_root
 from holdfast.store import Address, Finding, RetryPolicy, Store, open_store, probe
 
 __all__ = ["GivenKey", "RepositoryRecords", "init_repository", "open_repository"]
@@ -74,7 +76,7 @@ class RepositoryRecords:
         return PipelineRecords(self.store, name, self.id)
 
     def pipelines(self) -> list[str]:
-        """The names of the pipelines here; a damaged one is among them, one that was deleted whole is not."""
+        """The names of the pipelines here; one that can't be read is among them, one that was deleted whole is not."""
         return [name for name in self.store.folders(PIPELINES) if self._is_there(name)]
 
     def _is_there(self, name: str) -> bool:
@@ -82,7 +84,9 @@ class RepositoryRecords:
             return self.pipeline(name).exists()
         except BadName:
             return False
-        except Damage:
+        except (Damage, Refused):
+            # Damaged, of a newer format, or sealed with a key that is not here: whoever turns to it is told, and this
+            # one keeps nobody from the others.
             return True
 
 
@@ -99,7 +103,7 @@ def open_repository(
     """
     store = _store(place, options, retry)
     try:
-        record = unseal(REPOSITORY, store.get(REPOSITORY), RepositoryRecord)
+        record = read_root(store)
     except ObjectMissing:
         if store.list(PIPELINES):
             raise MissingRecords(store.url, "there are pipelines, but holdfast.json is gone") from None
