@@ -49,7 +49,7 @@ def _subqueries() -> Iterator[Case]:
         ("subquery with another filter", exists, "EXISTS (SELECT 1 FROM ids WHERE id = value AND id > 5)"),
         ("subquery denied", exists, "NOT EXISTS (SELECT 1 FROM ids WHERE id = value)"),
         ("subquery on another outer column", exists, "EXISTS (SELECT 1 FROM ids WHERE id = at % 20)"),
-        ("subquery with a column of another table", kept_if(of_two.format("a")), of_two.format("b"), False),
+        ("subquery with a column of another table", kept_if(of_two.format("a")), of_two.format("b")),
         (
             "correlated IN",
             kept_if("value IN (SELECT id FROM ids WHERE id < at)"),
