@@ -113,6 +113,12 @@ def test_a_copy_of_what_is_damaged_or_to_nowhere_fails_and_says_why(tmp_path: Pa
     flip(tmp_path / "repository")
     with pytest.raises(VerbFailed, match=r"orders@slot:0-0 was not copied: .*digest"):
         outside.copy(table, "orders")
+    flip(tmp_path / "repository")
+    repository.find("orders").savepoint("kept")
+    [savepoint] = (tmp_path / "repository/pipelines/orders/savepoints/kept").glob("*.json")
+    savepoint.write_bytes(savepoint.read_bytes()[:20])
+    with pytest.raises(VerbFailed, match=r"savepoints/kept/\d+\.json was not copied"):
+        outside.copy(table, "orders")
 
 
 def test_a_copy_between_encrypted_repositories_takes_both_keys_and_never_decrypts_unasked(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ class Outside:
         verb.words += ["--decrypt"] if table.decrypt else []
         [copied] = verb.run(table.timeout.seconds)["pipelines"]
         for lost in copied["damaged"]:
-            raise verb.failed(f"{pipeline}@slot:{lost['slot']} was not copied: {lost['why']}")
+            what = f"{pipeline}@slot:{lost['slot']}" if lost["slot"] else lost["key"]
+            raise verb.failed(f"{what} was not copied: {lost['why']}")
         return dict(copied)
 
     def drill(self, table: DrillTable, pipeline: str, code: str | None) -> Mapping[str, Any]:
