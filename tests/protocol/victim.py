@@ -32,9 +32,12 @@ class FileSink(LoopSink):
         return whole[:-1]
 
     def fence(self, pipeline_id: str, generation: int, token: str) -> Any:
-        # A kill can leave the last line without its end: it was never committed.
+        # A kill can leave the last line without its end: it was never committed. The file is replaced as a whole, since
+        # a kill between its being emptied and written would take committed rows.
         rows = self._rows()
-        self.path.write_text("".join(f"{row}\n" for row in rows))
+        whole = self.path.with_suffix(".whole")
+        whole.write_text("".join(f"{row}\n" for row in rows))
+        whole.replace(self.path)
         return len(rows) or None
 
     def prepare(self, sequence: int) -> Any:
