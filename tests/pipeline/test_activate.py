@@ -201,8 +201,9 @@ def test_with_the_server_of_the_source_killed_it_runs_from_the_copy_to_the_same_
     answer = done((run_alone if alone else lambda words: invoke(*words))(elsewhere.words()))
     assert f"sums: the newest checkpoint here: {here.slot}, epoch {here.epoch}, taken " in answer.out
     assert "that the source holds is here" not in answer.out
+    # A server that is gone refuses, or does not answer in time: on a busy machine the wait may be over first.
     assert "sums: the source was not asked for more: " in answer.err
-    assert "kept failing for " in answer.err
+    assert "kept failing for " in answer.err or "it did not answer within 5 s" in answer.err
     assert "is taken back in the sinks, and run again from here" in answer.err
     after = place.rows("log")
     assert after == place.rows("table")
