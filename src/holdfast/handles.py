@@ -48,7 +48,7 @@ from holdfast.settle import LoopSink
 from holdfast.store import Address, Finding, RetryPolicy, Store
 from holdfast.text import age, size
 
-__all__ = ["Checkpoint", "Repository", "StoredPipeline", "open_url"]
+__all__ = ["Checkpoint", "Repository", "StoredPipeline", "open_url", "read_through"]
 
 SHOWN = 20
 """How many lines a table in a notebook has."""
@@ -70,6 +70,11 @@ def open_url(
     """
     opened = init_repository if create else open_repository
     return Repository(opened(url, options, retry, key))
+
+
+def read_through(repository: Repository, store: Store) -> Repository:
+    """The same repository through a store around its own, with the key that it was opened with."""
+    return Repository(repository._records.through(store))
 
 
 class Repository:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.sample_repository import invoke
+import holdfast
+from cli.sample_repository import invoke, take_checkpoints
 from holdfast import Repository
 
 
@@ -33,6 +34,24 @@ def test_it_says_where_it_listens_serves_and_ends_well_when_told(orders: Reposit
             assert b"before-upgrade" in answer.read()
         process.send_signal(ending)
         assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("way", ["--key-file", "HOLDFAST_KEY_FILE"])
+def test_an_encrypted_repository_is_shown_however_its_key_is_given(tmp_path: Path, way: str) -> None:
+    url, file = str(tmp_path / "vault"), str(tmp_path / "key")
+    key = holdfast.Key.generate()
+    key.save(file)
+    take_checkpoints(holdfast.open(url, create=True, key=key).pipeline("orders"), 1, 3)
+    words, environment = (["--key-file", file], {}) if way == "--key-file" else ([], {way: file})
+    process = start("--repo", url, *words, **environment)
+    try:
+        assert process.stdout is not None
+        at = process.stdout.readline().split()[0]
+        with urllib.request.urlopen(f"{at}api/pipelines", timeout=30) as answer:
+            assert [one["name"] for one in json.load(answer)["pipelines"]] == ["orders"]
     finally:
         process.kill()
         process.communicate()

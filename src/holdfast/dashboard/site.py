@@ -17,7 +17,7 @@ from holdfast.dashboard.kept import Kept, KeptReads
 from holdfast.dashboard.render import command_line, environment
 from holdfast.errors import BadValue
 from holdfast.gc import PrunePlan
-from holdfast.handles import Repository, StoredPipeline, open_url
+from holdfast.handles import Repository, StoredPipeline, read_through
 from holdfast.report import Course
 
 __all__ = ["LARGEST_BODY", "Site", "Trail", "of", "read_body", "read_form", "read_number", "renews_itself"]
@@ -48,7 +48,7 @@ class Site:
 
     @classmethod
     def of(cls, repository: Repository, access: Access, rules: Rules | None = None) -> Site:
-        looking = open_url(KeptReads(repository.store))
+        looking = read_through(repository, KeptReads(repository.store))
         return cls(
             looking,
             repository,

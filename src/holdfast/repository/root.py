@@ -68,6 +68,10 @@ class RepositoryRecords:
         self.keeper = keeper
         self.key = key
 
+    def through(self, store: Store) -> RepositoryRecords:
+        """The same repository, read through a store that stands above its own: an encrypted one stays opened."""
+        return RepositoryRecords(store, self.record, self.address, self.proven, self.keeper, self.key)
+
     @property
     def id(self) -> str:
         return self.record.repository_id
