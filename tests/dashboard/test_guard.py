@@ -84,6 +84,7 @@ def test_a_write_with_a_made_up_cookie_is_403_and_does_nothing(client: Client, r
         {"origin": "https://evil.example", "sec_fetch_site": "cross-site"},
         {"origin": "https://evil.example", "sec_fetch_site": ""},
         {"origin": "null", "sec_fetch_site": ""},
+        {"origin": "http://[", "sec_fetch_site": ""},
         {"origin": "", "sec_fetch_site": "cross-site"},
         {"origin": "", "sec_fetch_site": "same-site"},
         {"origin": "", "sec_fetch_site": "none"},

@@ -187,8 +187,13 @@ def _refuse(why: str, is_api: bool) -> Response:
 def _is_from_elsewhere(headers: Headers) -> bool:
     """Whether a browser says that another site sent this."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
-        return True
+    if origin is not None:
+        try:
+            sender = urlsplit(origin).netloc.lower()
+        except ValueError:
+            return True  # No browser of ours wrote that.
+        if sender != headers.get("host", "").lower():
+            return True
     return headers.get("sec-fetch-site", "same-origin") != "same-origin"
 
 
