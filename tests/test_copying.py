@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, TypeVar
 
 import pytest
 
@@ -27,7 +29,16 @@ from builders import (
 )
 from holdfast.copying import Copied, Copier, copy_pipeline
 from holdfast.decide.retention import KeepPolicy
-from holdfast.errors import BadValue, DamagedCopy, Diverged, MissingRecords, NotActivated, PipelineMissing
+from holdfast.errors import (
+    BadValue,
+    BeingForgotten,
+    CheckpointMissing,
+    DamagedCopy,
+    Diverged,
+    MissingRecords,
+    NotActivated,
+    PipelineMissing,
+)
 from holdfast.handles import Repository, open_url
 from holdfast.ids import new_token
 from holdfast.layout import Slot
@@ -36,6 +47,8 @@ from holdfast.recovery import Demands
 from holdfast.repository.uploads import Limits
 from holdfast.store import Buffer, ObjectInfo, Store, open_store
 from holdfast.testing.faults import Around, CountingStore, Crash, CrashingStore
+
+T = TypeVar("T")
 
 
 def copy(source: Repository, target: Repository) -> Copied:
@@ -347,6 +360,141 @@ def test_the_hint_of_a_copy_names_what_has_arrived_while_the_source_moves_on() -
     assert look(target).check().damaged == []
     with start(target, activate=True) as run:
         assert run.recovered.skipped == ()
+
+
+class MovingOn(Around):
+    """A source that goes on and prunes once, when the copier has brought all that it had listed."""
+
+    def __init__(self, source: Repository, upto: int, then: Callable[[], object] = lambda: None) -> None:
+        super().__init__(source.store)
+        self._source, self._upto, self._then = source, upto, then
+        self.moved = False
+
+    def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+        if prefix == keys_of().savepoints and not self.moved:
+            self.moved = True
+            first = epochs(look(self._source))[-1] + 1
+            with start(self._source) as run:
+                for epoch in range(first, self._upto):
+                    save(run, epoch)
+            look(self._source).prune(KeepPolicy(last=2), dry_run=False)
+            self._then()
+        return super().list(prefix, start_after)
+
+
+class ActivatedAt(Around):
+    """A target that is taken over at one request to it, the last but one checkpoint of its source being gone back to.
+
+    `epoch` is the one that was gone back to; None: there were fewer requests, or it was forgotten by then.
+    """
+
+    def __init__(self, target: Repository, at: int) -> None:
+        super().__init__(target.store)
+        self._target, self._left = target, at
+        self.epoch: int | None = None
+        self.came = False
+
+    def _around(self, verb: str, act: Callable[[], T]) -> T:
+        self._left -= 1
+        if self._left == -1:
+            self.came = True
+            with (
+                suppress(CheckpointMissing, BeingForgotten),
+                start(self._target, activate=True, demands=Demands(to=Slot(0, 1))) as run,
+            ):
+                self.epoch = run.tip.epoch if run.tip else None
+        return super()._around(verb, act)
+
+
+@pytest.mark.parametrize("join_above", [1, 64])
+def test_a_source_that_forgets_all_that_is_being_copied_takes_it_not_from_the_copy(
+    join_above: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.joining.JOIN_ABOVE", join_above)
+    source, target = filled(4), make_repo()
+    copied = copy(open_url(MovingOn(source, 8)), target)
+    assert copied.removed == [Slot(0, 0), Slot(0, 1)]
+    assert epochs(look(target)) == [2, 3]
+    assert look(target).missing() == []
+    assert look(target).check(read_percent=100).damaged == []
+    with start(twin(target), activate=True) as run:
+        assert run.tip is not None
+        assert run.tip.epoch == 3
+
+    copy(source, target)
+    # Where the newest generation began is not forgotten.
+    assert epochs(look(target)) == epochs(look(source)) == [3, 6, 7]
+    assert look(target).missing() == []
+
+
+@pytest.mark.parametrize("join_above", [1, 64])
+def test_checkpoints_that_are_gone_before_they_are_copied_leave_the_copy_behind_and_whole(
+    join_above: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.joining.JOIN_ABOVE", join_above)
+    source, target = filled(4), make_repo()
+    copy(source, target)
+    with start(source) as run:
+        save(run, 4)
+
+        class Overtaken(Around):
+            moved = False
+
+            def get(self, key: str) -> bytes:
+                if key == manifest_key(Slot(1, 0)) and not self.moved:
+                    self.moved = True
+                    for epoch in range(5, 8):
+                        save(run, epoch)
+                    look(source).prune(KeepPolicy(last=2), dry_run=False)
+                return super().get(key)
+
+        copier = Copier(look(open_url(Overtaken(source.store))).records, look(target).records)
+        assert copier.copy().damaged == []
+    assert copier.missing == [Slot(1, 0)]
+    assert copier.newest == Slot(0, 3)
+    assert epochs(look(target)) == [2, 3]
+    assert look(target).missing() == []
+    copier.copy()
+    assert copier.missing == []
+    # Where the newest generation began is not forgotten.
+    assert epochs(look(target)) == epochs(look(source)) == [3, 6, 7]
+    assert look(target).missing() == []
+
+
+@pytest.mark.parametrize("join_above", [1, 64])
+def test_a_round_that_outlasts_an_activation_forgets_nothing_that_it_goes_on_from(
+    join_above: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.joining.JOIN_ABOVE", join_above)
+    source, target = filled(5), make_repo()
+    activated = MovingOn(source, 9, then=lambda: start(target, activate=True, demands=Demands(to=Slot(0, 1))).close())
+    with pytest.raises(Diverged):
+        copy(open_url(activated), target)
+    assert epochs(look(target)) == [0, 1]
+    assert not keys(target.store, "intent")
+    with start(target) as run:
+        assert run.tip is not None
+        assert run.tip.epoch == 1
+
+
+def test_whenever_a_copy_is_activated_as_it_forgets_the_one_sees_the_other() -> None:
+    at, back = 0, 0
+    while True:
+        source, target = filled(5), make_repo()
+        copy(source, target)
+        look(source).prune(KeepPolicy(last=2), dry_run=False)
+        activated = ActivatedAt(target, at)
+        with suppress(Diverged):
+            copy(source, open_url(activated))
+        if not activated.came:
+            break
+        back += activated.epoch is not None
+        with start(target, activate=activated.epoch is None) as run:
+            assert run.tip is not None, at
+            assert run.tip.epoch == (4 if activated.epoch is None else 1), at
+        assert look(target).check(read_percent=100).damaged == [], at
+        at += 1
+    assert 10 < back < at
 
 
 def test_a_pipeline_that_is_not_there_is_not_copied() -> None:

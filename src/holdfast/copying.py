@@ -27,6 +27,7 @@ from holdfast.errors import (
 from holdfast.gc import named_objects
 from holdfast.joining import drop_joined
 from holdfast.layout import Slot
+from holdfast.outdating import forget_too
 from holdfast.records import Pin, Savepoint, unseal
 from holdfast.repository.pipeline import PipelineRecords
 from holdfast.repository.presence import require_arrived
@@ -145,8 +146,7 @@ class Copier:
         if target.newest_is_local(target.generations()):
             # No copy, or one that was activated meanwhile: whoever owns it hints and cleans up.
             return
-        world = target.world()
-        self._refuse_loss(held, world)
+        world = self._whole_world(held, known)
         self._hint(world)
         copied.removed = self._forget(held, world, is_first)
         self._drop(held, *gone, *self._past_entries(held, world))
@@ -211,13 +211,15 @@ class Copier:
 
     def _decisions(self, held: _Held, known: Begun) -> bool:
         """Whether there were any that are new."""
-        source, is_new = self._source, False
+        source, new = self._source, list[str]()
         # Decisions alone before joined ones: a listing that misses one that was joined meanwhile finds the joined one.
         for what in ("decision", "joined"):
-            for key, name, _ in source.listed(source.keys.forgotten, what):
-                if key not in held.there and known.may_copy(name.generation):
-                    is_new |= self._bring(key, held)
-        return is_new
+            listed = source.listed(source.keys.forgotten, what)
+            # Not those of a generation that began since: without its claim and base they would look like a loss.
+            new += [key for key, name, _ in listed if key not in held.there and name.generation in known.bases]
+        said = forget_too(self._records, self._target, new, lambda: self._whole_world(held, known)) if new else {}
+        held.there |= said
+        return bool(said)
 
     # ---- the ledger ----
 
@@ -282,7 +284,7 @@ class Copier:
         return counted
 
     def _checkpoint(self, slot: Slot, held: _Held, copied: Copied, carrier: Carrier, beat: Callable[[], None]) -> bool:
-        """Bring one; False if it is damaged at the source, and missing here for as long as it is."""
+        """Bring one; False if it is damaged at the source, and missing here for as long as it is, or gone there."""
         source, target = self._source, self._target
         try:
             manifest, sealed = source.sealed_manifest(slot)
@@ -299,9 +301,9 @@ class Copier:
             raise
         except (Damage, FormatTooNew, ObjectMissing) as error:
             # A prune at the source may have overtaken us: then there is nothing to copy any more, and nothing is wrong.
-            if slot in source.surely_forgotten(slot):
-                return True
-            self._records.note(source.keys.manifest(slot), error, slot)
+            # What came after it is not known to this round: until the next, the target is behind.
+            if slot not in source.surely_forgotten(slot):
+                self._records.note(source.keys.manifest(slot), error, slot)
             return False
         if held.named is not None:
             held.named[slot] = frozenset(manifest.objects)
@@ -310,12 +312,17 @@ class Copier:
 
     # ---- what is newest, and what is gone ----
 
-    def _refuse_loss(self, held: _Held, world: World) -> None:
-        """What was brought and is not listed now is lost, or the listing is: neither says what may be deleted."""
-        there = (name.slot for key in held.there if (name := self._target.parse(key)) and name.what == "manifest")
+    def _whole_world(self, held: _Held, known: Begun) -> World:
+        """What was brought and is not listed now is lost, or the listing is: neither says what may be forgotten."""
+        target = self._target
+        world = target.world()
+        if not (world.claims >= known.same and world.bases.keys() >= known.bases.keys()):
+            raise MissingRecords(target.keys.generations, "claims or bases that were copied")
+        there = (name.slot for key in held.there if (name := target.parse(key)) and name.what == "manifest")
         for slot in there:
             if slot is not None and slot not in world.slots and slot not in world.forgotten:
-                raise MissingRecords(self._target.keys.prefix, f"the checkpoint {slot}, which was copied")
+                raise MissingRecords(target.keys.prefix, f"the checkpoint {slot}, which was copied")
+        return world
 
     def _hint(self, world: World) -> None:
         """From what has arrived: the source may have moved on, and a hint at what is not here looks like a loss."""
@@ -334,6 +341,9 @@ class Copier:
         self._drop(held, *(key for key, name, _ in outcomes if name.slot in world.forgotten))
         drop_joined(target)
         self._drop(held, *loose)
+        if gone or is_first:
+            # The last step, as in every prune: what is left of one that was killed is found by its intents.
+            target.drop(*(key for slot, keys in target.intents().items() if slot in world.forgotten for key in keys))
         return gone
 
     def _named_only_by(self, held: _Held, world: World, gone: list[Slot]) -> list[str]:

@@ -30,7 +30,9 @@ __all__ = [
     "PrunePlan",
     "Removed",
     "Swept",
+    "decide",
     "delete_checkpoint",
+    "intend",
     "named_objects",
     "needs",
     "plan_forget",
@@ -232,8 +234,10 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
     removed = Removed()
     if not doomed:
         return removed
-    intents = _intend(records, doomed, progress)
-    decided = _decide(records, intents, removed, progress)
+    intents = intend(records, doomed)
+    progress("marking checkpoints", len(intents))
+    decided, removed.spared = _decide_all(records, intents)
+    progress("deciding", len(decided))
     named = named_objects(records, but=decided)
     progress("deleting checkpoints", len(decided))
     records.drop(*(records.keys.manifest(slot) for slot in decided))
@@ -250,52 +254,53 @@ def _forget(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress
     return removed
 
 
-def _intend(records: PipelineRecords, doomed: Sequence[Slot], progress: Progress) -> list[Intent]:
+def intend(records: PipelineRecords, doomed: Sequence[Slot]) -> list[Intent]:
+    """Say what is about to be forgotten, for whoever comes to need it; the last step is to drop the intents."""
     attempts = records.attempts()
 
-    def intend(slot: Slot) -> Intent:
+    def mark(slot: Slot) -> Intent:
         attempt = attempts.get(slot, 0)
         intent = Intent(token=new_token(), generation=slot.generation, slot=slot.number, attempt=attempt)
         records.create(records.keys.intent(slot, intent.token), intent)
         return intent
 
-    intents = each(intend, doomed)
-    progress("marking checkpoints", len(intents))
-    return intents
+    return each(mark, doomed)
 
 
-def _decide(
-    records: PipelineRecords, intents: Sequence[Intent], removed: Removed, progress: Progress
-) -> dict[Slot, list[str]]:
+def _decide_all(
+    records: PipelineRecords, intents: Sequence[Intent]
+) -> tuple[dict[Slot, list[str]], dict[Slot, list[str]]]:
     """After the intents stand: look who needs what, take back the intents of those, decide on the rest.
 
-    Gives what is forgotten now, with the bytes that its decision lists.
+    Gives what is forgotten now, with the bytes that its decision lists, and what is spared, with the reasons.
     """
     needed = needs(records)
     forgotten = records.forgotten()
     is_unfinished = any(Slot(intent.generation, intent.slot) in forgotten for intent in intents)
     before = records.doomed() if is_unfinished else {}
 
-    def decide(intent: Intent) -> list[str] | None:
+    def decision(intent: Intent) -> list[str] | None:
         slot = Slot(intent.generation, intent.slot)
         if slot in forgotten:
             return before.get(slot, [])
-        return None if slot in needed else _decision(records, slot, intent.attempt)
+        return None if slot in needed else decide(records, slot, intent.attempt)
 
-    decided: dict[Slot, list[str]] = {}
-    for intent, objects in zip(intents, each(decide, intents), strict=True):
+    decided, spared = dict[Slot, list[str]](), dict[Slot, list[str]]()
+    for intent, objects in zip(intents, each(decision, intents), strict=True):
         slot = Slot(intent.generation, intent.slot)
         if objects is not None:
             decided[slot] = objects
         else:
-            removed.spared[slot] = needed.get(slot, ["somebody came to need it, or it is gone"])
+            spared[slot] = needed.get(slot, ["somebody came to need it, or it is gone"])
             records.drop(records.keys.intent(slot, intent.token))
-    progress("deciding", len(decided))
-    return decided
+    return decided, spared
 
 
-def _decision(records: PipelineRecords, slot: Slot, attempt: int) -> list[str] | None:
-    """Decide this attempt and give the bytes it dooms; None if it was decided that the checkpoint is kept."""
+def decide(records: PipelineRecords, slot: Slot, attempt: int) -> list[str] | None:
+    """Decide this attempt and give the bytes it dooms; None if it was decided that the checkpoint is kept.
+
+    Its intent stands by then, and nobody who needed it was found after that.
+    """
     key = records.keys.decision(slot, attempt)
     try:
         objects = sorted(records.manifest(slot).objects)

@@ -141,22 +141,21 @@ def a_base_without_a_pin(patch: pytest.MonkeyPatch) -> None:
 def a_decision_without_an_intent(patch: pytest.MonkeyPatch) -> None:
     """Decide first, look then, take the decision back if somebody needs it: a crash in between leaves it standing."""
 
-    def intend(records: PipelineRecords, doomed: list[Slot], progress: object) -> list[Slot]:
+    def intend(records: PipelineRecords, doomed: list[Slot]) -> list[Slot]:
         for slot in doomed:
             objects = sorted(records.manifest(slot).objects)
             decision = Decision(token="0" * 32, generation=slot.generation, slot=slot.number, objects=objects)
             records.create(records.keys.decision(slot), decision)
         return doomed
 
-    def decide(
-        records: PipelineRecords, doomed: list[Slot], removed: gc.Removed, progress: object
-    ) -> dict[Slot, list[str]]:
+    def decide(records: PipelineRecords, doomed: list[Slot]) -> tuple[dict[Slot, list[str]], dict[Slot, list[str]]]:
         needed = gc.needs(records)
         records.drop(*(records.keys.decision(slot) for slot in doomed if slot in needed))
-        return {slot: records.doomed_objects(slot) for slot in doomed if slot not in needed}
+        decided = {slot: records.doomed_objects(slot) for slot in doomed if slot not in needed}
+        return decided, {slot: needed[slot] for slot in doomed if slot in needed}
 
-    patch.setattr(gc, "_intend", intend)
-    patch.setattr(gc, "_decide", decide)
+    patch.setattr(gc, "intend", intend)
+    patch.setattr(gc, "_decide_all", decide)
 
 
 def a_name_without_a_look(patch: pytest.MonkeyPatch) -> None:
