@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Repository
 from holdfast.config import read_config
 from holdfast.sidecar import Sidecar
-from holdfast.sidecar.events import Done, Event, NotTaken, NotYetOurs, Undone
+from holdfast.sidecar.events import AlertChanged, Done, Event, NotTaken, NotYetOurs, Undone
 from holdfast.sidecar.receivers import Webhook
 from holdfast.spark.watch import Captured, Ended, Failed
 from holdfast.spark.watch_each import find_directories
@@ -254,6 +254,31 @@ def test_damage_that_a_drill_or_a_copy_runs_into_is_told_at_once_and_over_once_i
     with cluster.running():
         cluster.until_told("firing damage/orders")
     flip(cluster.pack_of("orders"))
+    with cluster.running():
+        cluster.until_told("firing damage/orders", "resolved damage/orders")
+
+
+@pytest.mark.parametrize("kind", ["drill", "copies.other"])
+def test_damage_is_not_over_when_a_drill_or_a_copy_fails_for_another_reason_after_a_restart(
+    cluster: Cluster, kind: str
+) -> None:
+    holdfast.capture(cluster.query("orders", operators=0).root, cluster.repository, pipeline="orders")
+    holdfast.open(str(cluster.root / "other"), create=True)
+    flip(cluster.pack_of("orders"))
+    url = f'url = "{cluster.root}/other"' if kind != "drill" else ""
+
+    def write(more: str = "") -> None:
+        cluster.write(f"[{kind}]", 'every = "200ms"', more, url, "[pipelines.orders]", alerts="capture_failures = 0")
+
+    write()
+    with cluster.running():
+        cluster.until_told("firing damage/orders")
+    write('timeout = "1ms"')
+    with cluster.running() as told:
+        until(lambda: sum(isinstance(event, Undone) for _, event in told) >= 3, lambda: told)
+        assert not [event for _, event in told if isinstance(event, AlertChanged)], "nothing was proven"
+    flip(cluster.pack_of("orders"))
+    write()
     with cluster.running():
         cluster.until_told("firing damage/orders", "resolved damage/orders")
 

@@ -21,8 +21,6 @@ class _Known:
     """The damage that the last look ran into."""
     ways_back: list[WayBack] | None = None
     upkeep: dict[str, UpkeepFacts] = field(default_factory=dict)
-    hit: dict[str, str] = field(default_factory=dict)
-    """The damage that upkeep of each kind ran into the last time."""
 
 
 class Known:
@@ -46,16 +44,12 @@ class Known:
             if is_damage:
                 known.broken = why
 
-    def did(self, kind: str, pipeline: str, now_ms: int, error: str | None = None, *, is_damage: bool = False) -> int:
+    def did(self, kind: str, pipeline: str, now_ms: int, error: str | None = None) -> int:
         """Upkeep was carried out, or failed; gives how often in a row it has."""
         with self._lock:
             known = self._of(pipeline, now_ms)
             failing = 0 if error is None else known.upkeep.get(kind, UpkeepFacts(0, "")).failing + 1
             known.upkeep[kind] = UpkeepFacts(failing, error or "")
-            if error is None:
-                known.hit.pop(kind, None)
-            elif is_damage:
-                known.hit[kind] = error
             return failing
 
     def has_tried(self, kind: str, pipeline: str) -> bool:
@@ -68,15 +62,15 @@ class Known:
             self._of(pipeline, now_ms).ways_back = ways
 
     def facts(
-        self, member: Member, checked: list[str] | None, *, is_waiting: bool, first_seen_ms: int, now_ms: int
+        self, member: Member, damage: list[str], *, is_waiting: bool, first_seen_ms: int, now_ms: int
     ) -> Facts:
-        """All that is known of a pipeline; `checked` is what the last check found.
+        """All that is known of a pipeline; `damage` is what the last check found, and what upkeep ran into.
 
         With `is_waiting` something that looks for damage has not looked yet.
         """
         with self._lock:
             known = self._of(member.name, now_ms)
-            found = [known.broken] * bool(known.broken) + (checked or []) + [*known.hit.values()]
+            found = [known.broken] * bool(known.broken) + damage
             has_looked = known.looked and not is_waiting
             return Facts(
                 member.name,

@@ -36,6 +36,7 @@ class _File(msgspec.Struct, kw_only=True):
     standing: dict[str, Standing] = {}
     told: dict[str, dict[str, Told]] = {}
     damaged: dict[str, Damaged] = {}
+    hit: dict[str, str] = {}
     ran: dict[str, int] = {}
     seen: dict[str, int] = {}
 
@@ -142,6 +143,23 @@ class Memory:
             if damaged is not None:
                 self._file.damaged[pipeline] = damaged
             self._write()
+
+    def ran_into(self, kind: str, pipeline: str, damage: str | None) -> None:
+        """Upkeep ran into damage, or with None it went well, which proves what it ran into before to be mended."""
+        with self._lock:
+            key = f"{kind}/{pipeline}"
+            if self._file.hit.get(key) == damage:
+                return
+            if damage is None:
+                del self._file.hit[key]
+            else:
+                self._file.hit[key] = damage
+            self._write()
+
+    def hit(self, kind: str, pipeline: str) -> str | None:
+        """The damage that upkeep of a kind ran into and that it has not got past since, by whichever sidecar."""
+        with self._lock:
+            return self._file.hit.get(f"{kind}/{pipeline}")
 
     # ---- the file ----
 

@@ -170,6 +170,11 @@ class Sidecar:
         tried = self._known.has_tried
         return any(self._is_due(kind, member.name, ms) and not tried(kind, member.name) for kind, ms in reads)
 
+    def _hits(self, member: Member) -> list[str]:
+        """What was run into by that which is still asked for: one that fails for another reason has proven nothing."""
+        hits = [self._memory.hit(kind, member.name) for kind, _, _ in self._work(member)]
+        return [hit for hit in hits if hit is not None]
+
     def _check_every(self, pipeline: str, every_ms: int) -> int:
         damaged = self._memory.damaged(pipeline)
         return min(every_ms, CHECK_AGAIN_MS) if damaged and damaged.what else every_ms
@@ -188,12 +193,14 @@ class Sidecar:
         except Halted:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and tried again
-            is_damage = isinstance(error, VerbFailed) and error.is_damage
-            failing = self._known.did(kind, member.name, self._clock(), said(error), is_damage=is_damage)
+            if isinstance(error, VerbFailed) and error.is_damage:
+                self._memory.ran_into(kind, member.name, said(error))
+            failing = self._known.did(kind, member.name, self._clock(), said(error))
             pause = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failing - 1, 10))
             self._tell(member.name, Undone(kind, said(error), pause))
         else:
             if was_done and kind != "look":
+                self._memory.ran_into(kind, member.name, None)
                 self._known.did(kind, member.name, self._clock())
             pause = every_ms / 1000 if was_done else min(every_ms / 1000, NOT_THERE_YET)
             if self._memory.last_run(kind, member.name) is not None:
@@ -269,11 +276,11 @@ class Sidecar:
         asked = []
         for member in members.values():
             damaged = self._memory.damaged(member.name) if is_checked else None
-            checked = None if damaged is None else damaged.what
             seen = self._memory.first_seen(member.name, now)
             # Nothing found means something only once all that looks for damage has looked.
-            waiting = (is_checked and checked is None) or self._is_waiting(member)
-            facts = self._known.facts(member, checked, is_waiting=waiting, first_seen_ms=seen, now_ms=now)
+            waiting = (is_checked and damaged is None) or self._is_waiting(member)
+            found = [*(damaged.what if damaged else []), *self._hits(member)]
+            facts = self._known.facts(member, found, is_waiting=waiting, first_seen_ms=seen, now_ms=now)
             asked.append((facts, self._config.alerts.rules(member.checkpoint_age)))
         scans = Rules(capture_failures=self._config.alerts.capture_failures or None, damage=False, way_back=False)
         roots = [fleet for fleet in self._fleets if fleet.root is not None]
