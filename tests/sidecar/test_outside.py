@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from holdfast import Key, Repository
 from holdfast.config import CopyTable, DrillTable, Duration, ReachTable
 from holdfast.errors import VerbFailed
 from holdfast.sidecar.outside import Halted, Outside
+from holdfast.state.scratch import scratch_folder
 from spark.directories import MadeDirectory
 
 JOBS = """
@@ -174,6 +178,50 @@ def test_a_drill_proves_the_newest_checkpoint_and_leaves_nothing_behind(tmp_path
     with pytest.raises(VerbFailed, match=r"`holdfast drill orders` failed: restore: .*digest"):
         outside.drill(table, "orders", None)
     assert [*(tmp_path / "scratch").iterdir()] == []
+
+
+KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+import holdfast
+from holdfast.config import DrillTable
+from holdfast.sidecar import outside
+
+def die(verb, seconds):
+    restored = Path(verb.words[verb.words.index("--scratch") + 1]) / "orders"
+    restored.mkdir()
+    (restored / "metadata").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+outside._Verb.run = die
+here = Path(sys.argv[1])
+made = outside.Outside(holdfast.open(str(here / "repository")), here, threading.Event())
+made.drill(DrillTable(scratch=str(here / "scratch") if sys.argv[2] == "named" else None), "orders", None)
+"""
+
+
+@pytest.mark.parametrize("place", ["named", "system"])
+def test_what_a_killed_sidecar_left_of_a_drill_is_removed_by_the_next_and_what_a_living_one_holds_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    repository = holdfast.open(str(tmp_path / "repository"), create=True)
+    captured(tmp_path, repository)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), place], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = scratch.iterdir()
+    assert (left / "orders" / "metadata").exists()
+
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    named = str(scratch) if place == "named" else None
+    with scratch_folder("drill", named) as living:
+        assert [*scratch.iterdir()] == [living]
+        (living / "rows").touch()
+        assert Outside(repository, tmp_path, threading.Event()).drill(DrillTable(scratch=named), "orders", None)["ok"]
+        assert (living / "rows").exists()
+    assert [*scratch.iterdir()] == []
 
 
 def test_what_code_prints_is_not_taken_for_the_answer(tmp_path: Path) -> None:

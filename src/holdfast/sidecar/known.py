@@ -61,9 +61,7 @@ class Known:
         with self._lock:
             self._of(pipeline, now_ms).ways_back = ways
 
-    def facts(
-        self, member: Member, damage: list[str], *, is_waiting: bool, first_seen_ms: int, now_ms: int
-    ) -> Facts:
+    def facts(self, member: Member, damage: list[str], *, is_waiting: bool, first_seen_ms: int, now_ms: int) -> Facts:
         """All that is known of a pipeline; `damage` is what the last check found, and what upkeep ran into.
 
         With `is_waiting` something that looks for damage has not looked yet.

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from holdfast.config import CopyTable, DrillTable, ReachTable
 from holdfast.encryption.keys import COMMAND, FILE, TEXT
 from holdfast.errors import Damage, VerbFailed
 from holdfast.handles import Repository
+from holdfast.state.scratch import scratch_folder
 from holdfast.store.address import CloudAddress, read_address
 from holdfast.text import clean
 
@@ -72,8 +72,9 @@ class Outside:
 
     def drill(self, table: DrillTable, pipeline: str, code: str | None) -> Mapping[str, Any]:
         """Drill a pipeline, with its MODULE:ATTR up to a start of Spark: what `holdfast drill` tells of it."""
-        with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=table.scratch) as scratch:
-            words = ("--scratch", scratch, "--timeout", table.timeout.text)
+        # Held here and not by the verb, which is killed when it takes too long. Of this process the next drill sweeps.
+        with scratch_folder("drill", table.scratch) as scratch:
+            words = ("--scratch", str(scratch), "--timeout", table.timeout.text)
             verb = self._verb(f"drill {pipeline}", "drill", pipeline, *words)
             verb.words += ["--start", code] if code else []
             drills = verb.run(table.timeout.seconds)["pipelines"]

@@ -23,13 +23,13 @@ __all__ = ["lay_operator", "scratch_folder"]
 
 
 @contextmanager
-def scratch_folder(purpose: str = "state") -> Iterator[Path]:
-    """A new folder in the system's place for such things (TMPDIR), removed at the end.
+def scratch_folder(purpose: str = "state", above: str | None = None) -> Iterator[Path]:
+    """A new folder in the system's place for such things (TMPDIR), or in the one named, removed at the end.
 
     What a killed process left is removed by the next one with the same purpose: whether its owner lives is told by a
     lock. With a session on a cluster it must lie where all executors see it.
     """
-    home = Path(tempfile.gettempdir()) / f"holdfast-{purpose}-{os.getuid()}"
+    home = Path(above or tempfile.gettempdir()) / f"holdfast-{purpose}-{os.getuid()}"
     with Folder(home).beside(remove_dead=True) as folder:
         # Rows of state are nobody else's business.
         folder.chmod(0o700)
