@@ -42,6 +42,15 @@ def by_unnamed_keys(events: DataFrame) -> DataFrame:
     return counted.toDF("upper", "back", "pair", "n", "most")
 
 
+def by_dotted_keys(events: DataFrame) -> DataFrame:
+    """Names with a dot of their own, at the top and inside, and two that are read alike."""
+    inside = F.struct((F.col("value") % 2).alias("a.b")).alias("in")
+    alike = F.upper("key").alias("x.y"), F.struct((F.col("at") % 2).alias("y")).alias("x")
+    named = events.select(F.col("key").alias("shop.id"), inside, *alike)
+    counted = named.groupBy("`shop.id`", "in", "`x.y`", "x").agg(F.count("*"))
+    return counted.toDF("shop", "in", "upper", "x", "n")
+
+
 def with_maps(events: DataFrame) -> DataFrame:
     held = F.create_map("key", "value")
     return events.groupBy("key").agg(F.first(held), F.last(held))
@@ -208,6 +217,40 @@ def test_keys_of_one_name_can_be_asked_for_and_come_from_one_partition(spark: Sp
             [found] = state.rows(where=key).collect()
             assert found == row
         assert any(partition is not None and partition >= 0 for _, partition in state._laid)
+
+
+def test_a_key_with_a_dot_in_its_name_can_be_asked_for_and_comes_from_one_partition(
+    spark: SparkSession, tell_of: TellOf
+) -> None:
+    truth = tell_of(by_dotted_keys, STORE)
+    show = ["state", f"proof@epoch:{CUT}", "--repo", truth.pipeline.repository.url, "--json"]
+    rows = invoke(*show, "--rows", "--limit", "500").document["rows"]
+    some = [row for row in rows if row["key"]["shop.id"] == "k4"]
+    assert some
+    found = invoke(*show, "--where", "shop.id=k4")
+    assert found.code == 0, found.err
+    assert sorted(map(repr, found.document["rows"])) == sorted(map(repr, some))
+    for row in some:
+        inside, y = row["key"]["in"]["a.b"], row["key"]["x"]["y"]
+        words = ["shop.id=k4", f"in.a.b={inside}", "`x.y`=K4", f"`x`.`y`={y}"]
+        [document] = invoke(*show, *(word for each in words for word in ("--where", each))).document["rows"]
+        assert document == row
+    with open_state(truth.pipeline[f"epoch:{CUT}"], spark) as state:
+        key = {"shop.id": "k4", "`in`.`a.b`": inside, "`x.y`": "K4", "`x`.`y`": y}
+        assert state.rows(where=key).count() == 1
+        assert any(partition is not None and partition >= 0 for _, partition in state._laid)
+
+
+def test_a_name_that_two_fields_of_a_key_have_is_refused_with_how_to_write_each(tell_of: TellOf) -> None:
+    truth = tell_of(by_dotted_keys, STORE)
+    show = ["state", f"proof@epoch:{CUT}", "--repo", truth.pipeline.repository.url]
+    alike = invoke(*show, "--where", "x.y=K4")
+    assert alike.code == 2
+    assert "where x.y: several fields of the key are called so: write `x.y` or `x`.`y`" in alike.err
+    unknown = invoke(*show, "--where", "shop=k4")
+    assert (unknown.code, "it has: shop.id, in.a.b, `x.y`, `x`.`y`" in unknown.err) == (2, True), unknown.err
+    twice = invoke(*show, "--where", "shop.id=k4", "--where", "`shop.id`=k4")
+    assert (twice.code, "the same field is given twice" in twice.err) == (2, True), twice.err
 
 
 # ---- put back ----

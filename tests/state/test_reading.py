@@ -51,12 +51,12 @@ def scratches() -> list[Path]:
 def keys_of(rows: list[Row], state: State, schema: Any) -> list[dict[str, Any]]:
     """Some keys, field by field."""
 
-    def field(row: Any, name: str) -> Any:
-        for word in name.split("."):
-            row = row[word]
+    def field(row: Any, path: tuple[str, ...]) -> Any:
+        for name in path:
+            row = row[name]
         return row
 
-    return [{name: field(row["key"], name) for name in leaves(schema)} for row in rows[:2]]
+    return [{name: field(row["key"], leaf.path) for name, leaf in leaves(schema).items()} for row in rows[:2]]
 
 
 @pytest.mark.parametrize(("name", "store"), [*READ, *(pytest.param(*m, marks=pytest.mark.soak) for m in MORE)])

@@ -6,9 +6,10 @@ of the partition bear it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import BadValue
 
@@ -22,43 +23,54 @@ SAMPLE = 1000
 """So many rows in their places are proof enough: another rule would put most of them elsewhere."""
 
 
-def leaves(key: StructType, above: str = "") -> dict[str, DataType]:
-    """The fields of a key by the names that people give them; `window.start` lies inside of `window`."""
-    from pyspark.sql.types import StructType
+class Leaf(NamedTuple):
+    """A field of a key that has no fields of its own: the names on the way to it, and its type."""
 
-    found: dict[str, DataType] = {}
-    for field in key.fields:
-        if isinstance(field.dataType, StructType):
-            found |= leaves(field.dataType, f"{above}{field.name}.")
-        else:
-            found[above + field.name] = field.dataType
-    return found
+    path: tuple[str, ...]
+    kind: DataType
+
+    @property
+    def plain(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def quoted(self) -> str:
+        """As Spark has it, where a name may have a dot in it."""
+        return ".".join(map(_quoted, self.path))
+
+
+def leaves(key: StructType) -> dict[str, Leaf]:
+    """The fields of a key by the names that people give them; `window.start` lies inside of `window`.
+
+    A name may have dots of its own. One that is then the name of two fields is shown as Spark quotes it, for both.
+    """
+    found = [*_leaves(key)]
+    spelled = Counter(name for leaf in found for name in (leaf.plain, leaf.quoted))
+    return {leaf.plain if spelled[leaf.plain] == 1 else leaf.quoted: leaf for leaf in found}
 
 
 def by_key(session: SparkSession, key: StructType, given: Mapping[str, Any]) -> Column:
     """The condition that fields of the key have these values. Raises BadValue for a field or value that can't be."""
     from pyspark.sql import functions as f
 
-    known = leaves(key)
-    for name in given:
-        if name not in known:
-            raise BadValue(f"where {name}", f"the key has no such field; it has: {', '.join(known) or 'none'}")
-    literals = {name: f.lit(value).try_cast(known[name]) for name, value in given.items()}
+    meant = _meant(key, given)
+    literals = {name: f.lit(value).try_cast(meant[name].kind) for name, value in given.items()}
     (row,) = session.sql("SELECT 1").select(*literals.values()).collect()
     for name, literal in zip(given, row, strict=True):
         if literal is None and given[name] is not None:
-            raise BadValue(f"where {name}", f"{given[name]!r} is no {known[name].simpleString()}")
-    terms = (f.col(_path(name)).eqNullSafe(literal) for name, literal in literals.items())
+            raise BadValue(f"where {name}", f"{given[name]!r} is no {meant[name].kind.simpleString()}")
+    terms = (f.col(f"key.{meant[name].quoted}").eqNullSafe(literal) for name, literal in literals.items())
     return reduce(lambda one, other: one & other, terms)
 
 
 def partition_of(session: SparkSession, key: StructType, given: Mapping[str, Any], partitions: int) -> int | None:
-    """The partition that holds a key; None unless all its fields are given."""
+    """The partition that holds a key; None unless all its fields are given. Raises BadValue as `by_key` does."""
     from pyspark.sql import functions as f
 
-    if set(given) != set(leaves(key)):
+    values = {leaf.path: given[name] for name, leaf in _meant(key, given).items()}
+    if values.keys() != {leaf.path for leaf in _leaves(key)}:
         return None
-    where = f.pmod(f.hash(*_values(key, given)), f.lit(partitions))
+    where = f.pmod(f.hash(*_values(key, values)), f.lit(partitions))
     row = session.sql("SELECT 1").select(where).first()
     assert row is not None
     return int(row[0])
@@ -73,23 +85,46 @@ def bears_out(rows: DataFrame, partition: int, partitions: int) -> bool:
     return {row[0] for row in rows.select(where).limit(SAMPLE).collect()} == {partition}
 
 
-def _values(key: StructType, given: Mapping[str, Any], above: str = "") -> list[Column]:
+def _leaves(key: StructType, above: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    from pyspark.sql.types import StructType
+
+    for field in key.fields:
+        path = (*above, field.name)
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, path)
+        else:
+            yield Leaf(path, field.dataType)
+
+
+def _meant(key: StructType, given: Mapping[str, Any]) -> dict[str, Leaf]:
+    """The fields that were given, by the names they were given by: as they are shown, or quoted."""
+    shown = leaves(key)
+    known = {leaf.quoted: leaf for leaf in shown.values()} | shown
+    meant: dict[str, Leaf] = {}
+    for name in given:
+        several = [each for each, leaf in shown.items() if leaf.plain == name]
+        if name not in known and several:
+            raise BadValue(f"where {name}", f"several fields of the key are called so: write {' or '.join(several)}")
+        if name not in known:
+            raise BadValue(f"where {name}", f"the key has no such field; it has: {', '.join(shown) or 'none'}")
+        if known[name] in meant.values():
+            raise BadValue(f"where {name}", "the same field is given twice")
+        meant[name] = known[name]
+    return meant
+
+
+def _values(key: StructType, given: Mapping[tuple[str, ...], Any], above: tuple[str, ...] = ()) -> list[Column]:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     found = []
     for field in key.fields:
-        name = above + field.name
+        path = (*above, field.name)
         if isinstance(field.dataType, StructType):
-            inner = _values(field.dataType, given, f"{name}.")
-            found.append(f.struct(*inner).cast(field.dataType))
+            found.append(f.struct(*_values(field.dataType, given, path)).cast(field.dataType))
         else:
-            found.append(f.lit(given[name]).try_cast(field.dataType))
+            found.append(f.lit(given[path]).try_cast(field.dataType))
     return found
-
-
-def _path(name: str) -> str:
-    return ".".join(["key", *map(_quoted, name.split("."))])
 
 
 def _quoted(name: str) -> str:
